@@ -1,0 +1,134 @@
+"""The CPU emitter: a tile program as one C++17 function.
+
+    extern "C" void NAME(const dinfc_ctx* ctx, void* const* args, int tid, int nthreads)
+
+`args` are the program's params in order. The function computes its static share of the flattened grid, instances
+[total * tid / nthreads, total * (tid + 1) / nthreads); it starts no threads: the launcher opens one parallel region a
+step and puts a barrier between launches. `emit_kernel(program, checked=True)` prints the checked build
+(cpu_checked.py), which computes the same bits.
+
+Near, shared and accumulator buffers are arrays on the stack, or thread-local where they are large; nothing is
+allocated.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dinfc.ir.scalar import Expr, walk
+from dinfc.ir.tile.program import (
+    SCALARS,
+    Alloc,
+    Buffer,
+    Comment,
+    Copy,
+    Dot,
+    Fill,
+    For,
+    If,
+    Let,
+    Program,
+    Reduce,
+    Stmt,
+    Store,
+    statements,
+)
+
+from .cpu_checked import CheckedEmitter
+from .cpu_copy import emit_copy
+from .cpu_dot import emit_dot
+from .cpu_expr import CPP_TYPES, EmitError, identifier
+from .cpu_loops import clipped_extent, is_simd_loop
+from .cpu_preamble import DOT, PREAMBLE
+from .cpu_reduce import emit_reduce
+from .cpu_scope import Scope
+
+LARGE_BYTES = 128 * 1024  # scratch above this is thread-local: worker stacks are a few MiB
+
+
+def emit_source(programs: Sequence[Program], checked: bool = False) -> str:
+    """A translation unit with these kernels."""
+    uses_dot = not checked and any(uses_products(p) for p in programs)
+    head = [f'#include "{PREAMBLE}"'] + ([f'#include "{DOT}"'] if uses_dot else [])
+    return "\n".join([*head, "", *(emit_kernel(p, checked) for p in programs)])
+
+
+def uses_products(program: Program) -> bool:
+    return any(isinstance(s, Dot) for s in statements(program.body))
+
+
+def emit_kernel(program: Program, checked: bool = False) -> str:
+    """The C++ function of one program. Raises EmitError for what this emitter cannot print."""
+    scope = Scope(program)
+    emitter = CheckedEmitter(scope) if checked else FastEmitter(scope)
+    for line in program.origin:
+        scope.line(f"// {line}")
+    for order in program.orders:
+        scope.line(f"// order {order}")
+    scope.line('extern "C" __attribute__((visibility("default")))')
+    signature = f"void {identifier(program.name)}(const dinfc_ctx* ctx, void* const* args, int tid, int nthreads)"
+    with scope.block(signature):
+        scope.line("const dinfc_fp_mode fp_mode;")
+        for name in sorted(used_scalars(program), key=SCALARS.index):
+            scope.line(f"const int {name} = ctx->{name};")
+        for number, p in enumerate(program.params):
+            emitter.param(number, p)
+        _grid(program, scope, emitter)
+    return "\n".join(scope.lines) + "\n"
+
+
+def _grid(program: Program, scope: Scope, emitter: FastEmitter | CheckedEmitter) -> None:
+    """The loop over this thread's instances."""
+    extents = [scope.text(extent) for _, extent in program.grid]
+    total = " * ".join(f"(int64_t){e}" if i == 0 else e for i, e in enumerate(extents)) or "1"
+    scope.line(f"const int64_t total = {total};")
+    scope.line("const int64_t begin = total * tid / nthreads, end = total * (tid + 1) / nthreads;")
+    with scope.block("for (int64_t instance = begin; instance < end; ++instance)"):
+        stride = ""
+        for (name, _), extent in zip(reversed(program.grid), reversed(extents), strict=True):
+            scope.nonnegative.add(name)
+            quotient = f"instance / ({stride})" if stride else "instance"
+            outermost = name == program.grid[0][0]
+            index = quotient if outermost else f"{quotient} % {extent}"
+            scope.line(f"const int {identifier(name)} = (int)({index});")
+            stride = f"(int64_t){extent}" if not stride else f"{stride} * {extent}"
+        for statement in program.body:
+            emitter.statement(statement)
+
+
+def used_scalars(program: Program) -> set[str]:
+    """Program scalars that the generated function names."""
+    found: set[str] = set()
+
+    def visit(node: Expr | None) -> None:
+        if node is not None:
+            found.update(str(n.attr) for n in walk(node) if n.op == "var" and n.attr in SCALARS)
+
+    for b in program.params:
+        for dim in b.shape:
+            visit(dim)
+    for _, extent in program.grid:
+        visit(extent)
+    for s in statements(program.body):
+        for e in expressions(s):
+            visit(e)
+    return found
+
+
+def expressions(s: Stmt) -> list[Expr | None]:
+    """The expressions that a statement itself holds (not those of statements inside it)."""
+    if isinstance(s, For):
+        return [s.extent]
+    if isinstance(s, Let | Fill):
+        return [s.value]
+    if isinstance(s, Store):
+        return [*s.indices, s.value, s.where]
+    if isinstance(s, If):
+        return [s.cond]
+    if isinstance(s, Copy):
+        return [*s.offsets, *s.limits]
+    if isinstance(s, Reduce):
+        return [s.extent, s.value, s.start, s.times]
+    if isinstance(s, Dot):
+        return [*s.a_at, *s.b_at, *(s.a_scale_at or ()), *(s.b_scale_at or ()), s.rows]
+    return []

@@ -1,0 +1,7 @@
+"""placeholder"""
+from .cpu_scope import Scope
+
+
+class CheckedEmitter:
+    def __init__(self, scope: Scope) -> None:
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""Tile IR: programs over memory classes, their text, their verifier. Imports only `dinfc.ir`."""

@@ -1,0 +1,130 @@
+"""`assign_layouts`: storage order of weights as the target's kernels read them, and the functions that make it.
+
+A weight's layout is what its consumers ask for, through calls and views; where two ask for different ones, the model
+has to name two weights. For every distinct (shape, codec, layout) of a checkpoint tensor a function `load.*` holds the
+`relayout`; row-major weights are the file's bytes and need none.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dinfc.diagnostics import DinfcError
+from dinfc.ir.graph import Function, Module, Op, Value
+from dinfc.ir.types import TensorType, dim_text
+
+from .base import Context, Level, Pass
+from .walk import users
+from .weights import BLOCK_ROWS, FORWARD, forward_weights, part_place, recipe_of
+
+LOAD = "load."
+
+
+@dataclass(frozen=True)
+class AssignLayouts(Pass):
+    """Sets `layout` in the types of weights and of everything that shows them; adds the `load.*` functions."""
+
+    name: ClassVar[str] = "assign_layouts"
+    requires: ClassVar[Level] = Level.fused
+    guarantees: ClassVar[Level] = Level.laid_out
+
+    def run(self, module: Module, context: Context) -> Module:
+        if FORWARD not in module.functions:
+            return module
+        walk = _Layouts(module, context)
+        for weight in forward_weights(module):
+            layout = walk.wanted(module.functions[FORWARD], weight)
+            if layout:
+                walk.set(module.functions[FORWARD], weight, layout)
+                context.fired[self.name, layout] += 1
+                for part in recipe_of(weight, context.recipes).parts:
+                    add_load_function(module, part_place(weight, part).type)
+        return module
+
+
+class _Layouts:
+    """Uses of weights, followed through calls, views and region bodies."""
+
+    def __init__(self, module: Module, context: Context) -> None:
+        self.module, self.target = module, context.target
+        self.users: dict[Function, dict[Value, list[Op]]] = {}
+        self.known: dict[Value, str] = {}
+
+    def users_of(self, function: Function, value: Value) -> list[Op]:
+        if function not in self.users:
+            self.users[function] = users(function)
+        return self.users[function].get(value, [])
+
+    def wanted(self, function: Function, value: Value) -> str:
+        """The layout that all uses of the value agree on. Raises DinfcError E-PLAN-013 where they do not."""
+        if value not in self.known:
+            asked: dict[str, str] = {}  # layout -> the use that asks for it
+            for op in self.users_of(function, value):
+                for number in (i for i, v in enumerate(op.operands) if v is value):
+                    asked.setdefault(self.asked_by(function, op, number), f"{op.kind} of @{function.name}")
+            if len(asked) > 1:
+                (first, first_use), (second, second_use) = list(asked.items())[:2]
+                raise DinfcError("E-PLAN-013", weight=value.name, first=first or "row-major", first_use=first_use,
+                                 second=second or "row-major", second_use=second_use)
+            self.known[value] = next(iter(asked), "")
+        return self.known[value]
+
+    def asked_by(self, function: Function, op: Op, number: int) -> str:
+        if op.kind == "call":
+            callee = self.module.functions[str(op.attrs["callee"])]
+            return self.wanted(callee, callee.params[number])
+        if op.kind == "region":
+            body = op.regions[0]
+            return self.wanted(body, body.params[number])
+        if op.kind == "view":
+            layout = self.wanted(function, op.result)
+            if layout and not keeps_blocks(op.operands[0].tensor, op.result.tensor):
+                raise DinfcError("E-PLAN-013", weight=op.operands[0].name, first=layout, first_use="its view",
+                                 second="row-major", second_use=f"a view that cuts blocks of {BLOCK_ROWS} rows")
+            return layout
+        return self.target.weight_layout(op.kind, number, op.operands[number].tensor)
+
+    def set(self, function: Function, value: Value, layout: str) -> None:
+        """Writes the layout into the value's type and follows its uses."""
+        if value.tensor.layout == layout:
+            return
+        value.type = value.tensor.with_(layout=layout)
+        for op in self.users_of(function, value):
+            for number in (i for i, v in enumerate(op.operands) if v is value):
+                if op.kind == "call":
+                    callee = self.module.functions[str(op.attrs["callee"])]
+                    self.set(callee, callee.params[number], layout)
+                elif op.kind == "region":
+                    self.set(op.regions[0], op.regions[0].params[number], layout)
+                elif op.kind == "view":
+                    self.set(function, op.result, layout)
+
+
+def keeps_blocks(source: TensorType, shown: TensorType) -> bool:
+    """True if a view only splits or joins the dims before K, at multiples of the row blocks."""
+    if source.rank < 2 or shown.rank < 2 or dim_text(source.shape[-1]) != dim_text(shown.shape[-1]):
+        return False
+    return all(isinstance(n, int) and n % BLOCK_ROWS == 0 for n in (source.shape[-2], shown.shape[-2]))
+
+
+def add_load_function(module: Module, type_: TensorType) -> None:
+    """The function that stores one row-major checkpoint tensor in `type_`'s layout, unless it is there already."""
+    name = load_name(type_)
+    if name in module.functions:
+        return
+    plain = type_.with_(layout="")
+    inner = Value("part", plain)
+    relayout = Op("relayout", [inner], {"layout": type_.layout})
+    relayout.results = [Value("packed", type_, relayout)]
+    param = Value("part", plain)
+    kernel = name.replace(".", "_")
+    region = Op("region", [param], {"anchor": "move", "kernel": kernel},
+                regions=[Function(kernel, [inner], [relayout], relayout.results)])
+    region.results = [Value("packed", type_, region)]
+    module.functions[name] = Function(name, [param], [region], list(region.results))
+
+
+def load_name(type_: TensorType) -> str:
+    """`load.wfp8_1280x5120_n16k`: codec, shape and layout of what the function makes."""
+    elem = type_.elem.split("<")[0]
+    return f"{LOAD}{elem}_{'x'.join(dim_text(d) for d in type_.shape)}_{type_.layout}"

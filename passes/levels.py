@@ -1,0 +1,94 @@
+"""What each level of lowering means, checked on the IR itself: the verifier of a pass's `requires` and `guarantees`."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dinfc.ir.graph import Module, Op, definition
+
+from .base import Context, Level
+from .pin_reductions import reductions
+from .walk import nested_ops
+from .weights import FORWARD
+
+STRUCTURE = ("region", "call", "view", "constant")
+
+
+def missing(module: Module, level: Level, context: Context) -> str:
+    """Why the module is not at this level, in words; "" if it is. Lower levels are checked first."""
+    for step, check in _CHECKS.items():
+        if step <= level and (reason := check(module, context)):
+            return reason
+    return ""
+
+
+def _no_composites(module: Module, context: Context) -> str:
+    for op in _ops(module):
+        if op.kind != "region" and definition(op.kind).composite:
+            return f"{op.kind} (%{op.result.name}) is a composite"
+    return ""
+
+
+def _orders(module: Module, context: Context) -> str:
+    for function in module.functions.values():
+        for op, _ in reductions(function):
+            if not isinstance(op.attrs.get("order"), str):
+                return f"{op.kind} (%{op.result.name}) has no reduction order"
+    return ""
+
+
+def _regions(module: Module, context: Context) -> str:
+    for function in module.functions.values():
+        for op in function.ops:
+            if op.kind not in STRUCTURE:
+                return f"{op.kind} (%{op.result.name}) of @{function.name} is in no region"
+    return ""
+
+
+def _layouts(module: Module, context: Context) -> str:
+    for function in module.functions.values():
+        for op in function.ops:
+            if op.kind != "call":
+                continue
+            callee = module.functions[str(op.attrs["callee"])]
+            for value, param in zip(op.operands, callee.params, strict=True):
+                if value.type != param.type:
+                    return f"@{function.name} passes %{value.name}: {value.type} as %{param.name}: {param.type}"
+    return ""
+
+
+def _kernels(module: Module, context: Context) -> str:
+    for op in _ops(module):
+        if op.kind == "region" and op.attrs.get("kernel") not in context.programs:
+            return f"region {op.attrs.get('kernel')} has no tile program"
+    return ""
+
+
+def _frames(module: Module, context: Context) -> str:
+    absent = [name for name in module.functions if name not in context.frames]
+    if context.arena is None:
+        return "the arena is not laid out"
+    return f"@{absent[0]} has no frame" if absent else ""
+
+
+def _plan(module: Module, context: Context) -> str:
+    if context.plan is None:
+        return "there is no plan"
+    absent = FORWARD in module.functions and FORWARD not in context.plan.entries
+    return f"@{FORWARD} is not in the plan" if absent else ""
+
+
+_CHECKS: dict[Level, Callable[[Module, Context], str]] = {
+    Level.primitive: _no_composites,
+    Level.pinned: _orders,
+    Level.fused: _regions,
+    Level.laid_out: _layouts,
+    Level.scheduled: _kernels,
+    Level.placed: _frames,
+    Level.planned: _plan,
+}
+
+
+def _ops(module: Module) -> list[Op]:
+    return [op for function in module.functions.values() for op in nested_ops(function)]
+
+
