@@ -69,7 +69,8 @@ def place_rows(plan: Plan) -> tuple[list[PlaceRow], dict[Ref, int]]:
 
     Raises ValueError for a ref whose space, index or number of offsets the plan does not have.
     """
-    sizes = {"arena": 1, "weight": len(plan.weights), "constant": len(plan.constants), "state": len(plan.states), "step": 1}
+    sizes = {"arena": 1, "step": 1, "weight": len(plan.weights), "constant": len(plan.constants),
+             "state": len(plan.states)}
     buckets = len(bucket_sizes(plan))
     rows: list[PlaceRow] = []
     numbers: dict[Ref, int] = {}

@@ -17,7 +17,7 @@ from .graph import Builder, Function, IRError, Module, Op, Value, definition
 from .interpret_map import MapKernel, check_bounds
 from .scalar import FLOATS
 from .scalar_torch import wrap
-from .state_order import check_states
+from .state_order import Effects, state_effects
 from .types import Dim, StateType, TensorType, dim_text, dim_value
 
 __all__ = ["Data", "Evaluation", "Interpreter", "Quantised", "State"]
@@ -112,6 +112,7 @@ class Interpreter:
         self._converted: dict[str, Data] = {}
         self._prepared: dict[Function, _Prepared] = {}
         self._constants: dict[str, Data] = {}
+        self._effects: dict[str, Effects] = {}
         self._evaluations: dict[tuple[tuple[str, int], ...], Evaluation] = {}
 
     def run(self, function_name: str, args: Mapping[str, Data] | Sequence[Data],
@@ -161,7 +162,7 @@ class Interpreter:
     def prepare(self, function: Function) -> _Prepared:
         prepared = self._prepared.get(function)
         if prepared is None:
-            check_states(function, self.module)
+            state_effects(function, self.module, self._effects)
             prepared = self._prepared[function] = self._plan(function)
         return prepared
 

@@ -1,73 +1,101 @@
-"""Order of state accesses: a state value is one version, and a write ends the life of the version it replaces.
+"""Order of state accesses: a state value names one version of a buffer, and a write ends the life of that version.
 
-The interpreter and every target change states in place, so nobody may read a version after the write that replaced it.
+The interpreter and every target change states in place, so nobody may use a version after the write that replaced it.
+A call or region that hands a state through without writing it gives the same version another name.
 """
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from .graph import Function, IRError, Module, Op, Value
 from .types import StateType
 
 
-def written_params(function: Function, module: Module, open_: frozenset[str] = frozenset()) -> tuple[bool, ...]:
-    """For each param: whether it is a state that the function (or one that it calls) writes.
+@dataclass(frozen=True)
+class Effects:
+    """What a function does to its states: numbers of the params that it writes, and for each result that is a state the
+    number of the param whose buffer it is (None for tensors)."""
 
-    Raises IRError for functions that call themselves.
+    written: frozenset[int]
+    sources: tuple[int | None, ...]
+
+
+def state_effects(function: Function, module: Module, known: dict[str, Effects] | None = None,
+                  open_: frozenset[str] = frozenset()) -> Effects:
+    """Checks the states of a function and says what it does to them.
+
+    Raises IRError (naming the op) for a version that is used or returned after it was replaced, a state passed twice to
+    an op that writes it, a written state whose last version is not returned, or a function that calls itself. `known`
+    keeps the answers for functions that are called.
     """
-    if function.name in open_:
-        raise IRError(f"@{function.name} calls itself")
-    replaced = set(replacements(function, module, open_ | {function.name}))
-    return tuple(p in replaced for p in function.params)
-
-
-def replacements(function: Function, module: Module, open_: frozenset[str] = frozenset()) -> Mapping[Value, Op]:
-    """State versions that an op of the function replaces -> that op. Raises IRError where one is replaced twice."""
-    out: dict[Value, Op] = {}
+    known = {} if known is None else known
+    states = [n for n, p in enumerate(function.params) if isinstance(p.type, StateType)]
+    buffer = {function.params[n]: n for n in states}  # state value -> param number
+    version = {function.params[n]: 0 for n in states}
+    current = dict.fromkeys(states, 0)
+    last_write: dict[int, Op] = {}
     for op in function.ops:
-        for value in replaced_by(op, module, open_):
-            if value in out:
-                raise IRError(f"state %{value.name} is written twice: the second write must take the version that the "
-                              "first one gives", op)
-            out[value] = op
-    return out
-
-
-def replaced_by(op: Op, module: Module, open_: frozenset[str] = frozenset()) -> list[Value]:
-    """State operands of which the op makes a new version."""
-    if op.kind == "state_write":
-        return op.operands[:1]
-    if op.kind == "call":
-        callee = module.functions.get(str(op.attrs.get("callee")))
-        if callee is None:
-            raise IRError(f"there is no function @{op.attrs.get('callee')}", op)
-        writes = written_params(callee, module, open_)
-        return [v for v, w in zip(op.operands, writes, strict=False) if w]
-    if op.regions and any(isinstance(v.type, StateType) for v in op.operands):
-        inner = set(replacements(op.regions[0], module, open_))
-        return [v for v, p in zip(op.operands, op.regions[0].params, strict=False) if p in inner]
-    return []
-
-
-def check_states(function: Function, module: Module) -> None:
-    """Raises IRError (naming the op) for a version that is written twice, passed twice to an op that writes it, read
-    after its write, or returned although it was replaced; and where the last version of a state is not returned."""
-    replaced: dict[Value, Op] = {}
-    for op in function.ops:
-        for value in op.operands:
-            if value in replaced:
+        used = [v for v in op.operands if isinstance(v.type, StateType)]
+        for value in used:
+            if value not in buffer:
+                raise IRError(f"%{value.name} is not a version of any state of @{function.name}", op)
+            if version[value] != current[buffer[value]]:
                 raise IRError(f"state %{value.name} is used after it was written; use the version that the write gives",
                               op)
-        for value in replaced_by(op, module, frozenset({function.name})):
-            if op.operands.count(value) > 1:
-                raise IRError(f"state %{value.name} is passed twice to an op that writes it", op)
-            replaced[value] = op
-    returned = set(function.results)
-    for value, op in replaced.items():
-        if value in returned:
+        effects = op_effects(op, module, known, open_ | {function.name})
+        buffers = [buffer.get(v) for v in op.operands]
+        for operand in effects.written:
+            number = buffers[operand]
+            if number is None or buffers.count(number) > 1:
+                raise IRError(f"state %{op.operands[operand].name} is passed twice to an op that writes it", op)
+            current[number] += 1
+            last_write[number] = op
+        for result, source in zip(op.results, effects.sources, strict=False):
+            if isinstance(result.type, StateType):
+                number = None if source is None else buffers[source]
+                if number is None:
+                    raise IRError(f"%{result.name} is not a version of any state that the op is given", op)
+                buffer[result], version[result] = number, current[number]
+    returned = [buffer.get(r) for r in function.results]
+    for value in function.results:
+        if value in buffer and version[value] != current[buffer[value]]:
             raise IRError(f"@{function.name} returns state %{value.name}, which was written: return its last version",
-                          op)
-    for op in replaced.values():
-        for result in op.results:
-            if isinstance(result.type, StateType) and result not in replaced and result not in returned:
-                raise IRError(f"the last version of a state, %{result.name}, is not returned from @{function.name}", op)
+                          last_write[buffer[value]])
+    for number, op in last_write.items():
+        if number not in returned:
+            raise IRError(f"the last version of state %{function.params[number].name} is not returned from "
+                          f"@{function.name}", op)
+    return Effects(frozenset(last_write), tuple(returned))
+
+
+def op_effects(op: Op, module: Module, known: dict[str, Effects], open_: frozenset[str]) -> Effects:
+    """What one op does to its operands."""
+    if op.kind == "state_write":
+        return Effects(frozenset({0}), (0,))
+    if op.kind == "call":
+        name = str(op.attrs.get("callee"))
+        if name in open_:
+            raise IRError(f"@{name} calls itself", op)
+        if name not in module.functions:
+            raise IRError(f"there is no function @{name}", op)
+        if name not in known:
+            known[name] = state_effects(module.functions[name], module, known, open_)
+        return known[name]
+    if op.regions:
+        return state_effects(op.regions[0], module, known, open_)
+    return Effects(frozenset(), (None,) * len(op.results))
+
+
+def replaced_by(op: Op, module: Module) -> list[Value]:
+    """State operands of which the op makes a new version. Raises IRError as `state_effects` does."""
+    return [op.operands[n] for n in sorted(op_effects(op, module, {}, frozenset()).written)]
+
+
+def check_states(module: Module) -> Mapping[str, Effects]:
+    """What every function does to its states. Raises IRError as `state_effects` does."""
+    known: dict[str, Effects] = {}
+    for name, function in module.functions.items():
+        if name not in known:
+            known[name] = state_effects(function, module, known)
+    return known

@@ -11,15 +11,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import sympy
+
 from .graph import Function, IRError, Module, Op, Value, definition
 from .opkit import int_attr, same_dim
 from .scalar import FLOATS
-from .state_order import check_states, written_params
+from .state_order import state_effects
 from .text import list_module
 from .types import Dim, StateType, TensorType, Type, dim_symbols, dim_text
 
 NAME = re.compile(r"[A-Za-z_0-9][\w.]*")
 CONTEXT = 2  # lines shown around a mistake
+WIDTH = 120  # of those lines
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,10 @@ class VerifyError(IRError):
                 continue
             lines = []
             for number in range(max(0, at - CONTEXT), min(len(listing.lines), at + CONTEXT + 1)):
-                lines.append(f"{number + 1:5} | {listing.lines[number]}")
+                line = listing.lines[number]
+                lines.append(f"{number + 1:5} | {line if number == at or len(line) <= WIDTH else line[:WIDTH] + ' ..'}")
                 if number == at:
-                    statement = listing.lines[number].split("  :")[0].rstrip()
+                    statement = listing.lines[number].split("(")[0]
                     start = len(statement) - len(statement.lstrip())
                     lines.append(f"      | {' ' * start}{'^' * max(1, len(statement) - start)}")
             parts.append("\n".join([head, *lines]))
@@ -81,8 +85,7 @@ def check_function(function: Function, module: Module) -> Iterator[Problem]:
     """The mistakes of one function, in the order of its text."""
     yield from _check_body(function, function, module)
     try:
-        written_params(function, module)
-        check_states(function, module)
+        state_effects(function, module)
     except IRError as error:
         yield Problem(error.args[0], function, error.op)
 
@@ -194,7 +197,7 @@ def _at_most(a: Dim, b: Dim) -> bool:
     """Whether a <= b provably."""
     if isinstance(a, int) and isinstance(b, int):
         return a <= b
-    return same_dim(a, b) or bool((b - a).is_nonnegative)
+    return same_dim(a, b) or bool((sympy.sympify(b) - a).is_nonnegative)
 
 
 def _call_problems(op: Op, module: Module) -> Iterator[str]:

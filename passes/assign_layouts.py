@@ -1,8 +1,9 @@
 """`assign_layouts`: storage order of weights as the target's kernels read them, and the functions that make it.
 
-A weight's layout is what its consumers ask for, through calls and views; where two ask for different ones, the model
-has to name two weights. For every distinct (shape, codec, layout) of a checkpoint tensor a function `load.*` holds the
-`relayout`; row-major weights are the file's bytes and need none.
+A weight's layout is what its consumers ask for, through calls; where two ask for different ones, the model has to name
+two weights. A view shows row-major storage only, so the model names a weight in the shape that its product reads. For
+every distinct (shape, codec, layout) of a checkpoint tensor a function `load.*` holds the `relayout`; row-major weights
+are the file's bytes and need none.
 """
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from dinfc.ir.types import TensorType, dim_text
 
 from .base import Context, Level, Pass
 from .walk import users
-from .weights import BLOCK_ROWS, FORWARD, forward_weights, part_place, recipe_of
+from .weights import FORWARD, forward_weights, part_place, recipe_of
 
 LOAD = "load."
 
@@ -77,11 +78,10 @@ class _Layouts:
             body = op.regions[0]
             return self.wanted(body, body.params[number])
         if op.kind == "view":
-            layout = self.wanted(function, op.result)
-            if layout and not keeps_blocks(op.operands[0].tensor, op.result.tensor):
-                raise DinfcError("E-PLAN-013", weight=op.operands[0].name, first=layout, first_use="its view",
-                                 second="row-major", second_use=f"a view that cuts blocks of {BLOCK_ROWS} rows")
-            return layout
+            if layout := self.wanted(function, op.result):
+                raise DinfcError("E-PLAN-013", weight=op.operands[0].name, first=layout, second="row-major",
+                                 first_use=f"its view %{op.result.name}", second_use="view, which keeps the order")
+            return ""
         return self.target.weight_layout(op.kind, number, op.operands[number].tensor)
 
     def set(self, function: Function, value: Value, layout: str) -> None:
@@ -96,15 +96,6 @@ class _Layouts:
                     self.set(callee, callee.params[number], layout)
                 elif op.kind == "region":
                     self.set(op.regions[0], op.regions[0].params[number], layout)
-                elif op.kind == "view":
-                    self.set(function, op.result, layout)
-
-
-def keeps_blocks(source: TensorType, shown: TensorType) -> bool:
-    """True if a view only splits or joins the dims before K, at multiples of the row blocks."""
-    if source.rank < 2 or shown.rank < 2 or dim_text(source.shape[-1]) != dim_text(shown.shape[-1]):
-        return False
-    return all(isinstance(n, int) and n % BLOCK_ROWS == 0 for n in (source.shape[-2], shown.shape[-2]))
 
 
 def add_load_function(module: Module, type_: TensorType) -> None:

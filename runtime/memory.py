@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,10 +30,8 @@ def allocate(size: int, poison: bool = False) -> Bytes:
         available = human(available_memory())
         raise RuntimeFault("E-RUN-012", what="a buffer", needed=human(size), available=available) from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        with suppress(OSError):  # a system without transparent huge pages: only slower
             block.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a kernel without transparent huge pages: only slower
     array: Bytes = np.frombuffer(block, np.uint8)[:size]
     if poison:
         array.fill(POISON)

@@ -12,44 +12,23 @@ allocated.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from dinfc.ir.scalar import Expr, walk
-from dinfc.ir.tile.program import (
-    SCALARS,
-    Alloc,
-    Buffer,
-    Comment,
-    Copy,
-    Dot,
-    Fill,
-    For,
-    If,
-    Let,
-    Program,
-    Reduce,
-    Stmt,
-    Store,
-    statements,
-)
+from dinfc.ir.tile.program import SCALARS, Copy, Dot, Fill, For, If, Let, Program, Reduce, Stmt, Store, statements
 
-from .cpu_checked import CheckedEmitter
-from .cpu_copy import emit_copy
-from .cpu_dot import emit_dot
-from .cpu_expr import CPP_TYPES, EmitError, identifier
-from .cpu_loops import clipped_extent, is_simd_loop
-from .cpu_preamble import DOT, PREAMBLE
-from .cpu_reduce import emit_reduce
+from .cpu_checked import CheckedEmitter, CheckedScope
+from .cpu_expr import identifier
+from .cpu_fast import FastEmitter
+from .cpu_preamble import CHECKED, DOT, PREAMBLE
 from .cpu_scope import Scope
-
-LARGE_BYTES = 128 * 1024  # scratch above this is thread-local: worker stacks are a few MiB
+from .cpu_statements import Emitter
 
 
 def emit_source(programs: Sequence[Program], checked: bool = False) -> str:
     """A translation unit with these kernels."""
-    uses_dot = not checked and any(uses_products(p) for p in programs)
-    head = [f'#include "{PREAMBLE}"'] + ([f'#include "{DOT}"'] if uses_dot else [])
+    extra = [CHECKED] if checked else [DOT] if any(uses_products(p) for p in programs) else []
+    head = [f'#include "{name}"' for name in (PREAMBLE, *extra)]
     return "\n".join([*head, "", *(emit_kernel(p, checked) for p in programs)])
 
 
@@ -59,8 +38,8 @@ def uses_products(program: Program) -> bool:
 
 def emit_kernel(program: Program, checked: bool = False) -> str:
     """The C++ function of one program. Raises EmitError for what this emitter cannot print."""
-    scope = Scope(program)
-    emitter = CheckedEmitter(scope) if checked else FastEmitter(scope)
+    scope = CheckedScope(program) if checked else Scope(program)
+    emitter: Emitter = CheckedEmitter(scope) if checked else FastEmitter(scope)
     for line in program.origin:
         scope.line(f"// {line}")
     for order in program.orders:
@@ -68,22 +47,27 @@ def emit_kernel(program: Program, checked: bool = False) -> str:
     scope.line('extern "C" __attribute__((visibility("default")))')
     signature = f"void {identifier(program.name)}(const dinfc_ctx* ctx, void* const* args, int tid, int nthreads)"
     with scope.block(signature):
+        if checked:
+            scope.line(f'const char* const kernel = "{program.name}";')
+            scope.line('const char* statement = "";')
         scope.line("const dinfc_fp_mode fp_mode;")
         for name in sorted(used_scalars(program), key=SCALARS.index):
             scope.line(f"const int {name} = ctx->{name};")
         for number, p in enumerate(program.params):
             emitter.param(number, p)
-        _grid(program, scope, emitter)
+        _grid(program, scope, emitter, checked)
     return "\n".join(scope.lines) + "\n"
 
 
-def _grid(program: Program, scope: Scope, emitter: FastEmitter | CheckedEmitter) -> None:
+def _grid(program: Program, scope: Scope, emitter: Emitter, checked: bool) -> None:
     """The loop over this thread's instances."""
     extents = [scope.text(extent) for _, extent in program.grid]
     total = " * ".join(f"(int64_t){e}" if i == 0 else e for i, e in enumerate(extents)) or "1"
     scope.line(f"const int64_t total = {total};")
     scope.line("const int64_t begin = total * tid / nthreads, end = total * (tid + 1) / nthreads;")
     with scope.block("for (int64_t instance = begin; instance < end; ++instance)"):
+        if checked:
+            scope.line("if (dinfc_last_error() != nullptr) return;")
         stride = ""
         for (name, _), extent in zip(reversed(program.grid), reversed(extents), strict=True):
             scope.nonnegative.add(name)

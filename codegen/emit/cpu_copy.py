@@ -12,9 +12,8 @@ from .cpu_expr import EmitError, identifier
 from .cpu_scope import Scope, atom
 
 
-def emit_copy(c: Copy, scope: Scope) -> None:
-    """`dst` may have fewer dims than `src`: leading source dims are then fixed at their offset."""
-    dst, src = scope.buffers[c.dst], scope.buffers[c.src]
+def check_copy(c: Copy, dst: Buffer, src: Buffer) -> int:
+    """Number of leading source dims that dst does not have. Raises EmitError where the two do not fit together."""
     lead = len(src.shape) - len(dst.shape)
     if lead < 0 or len(c.offsets) != len(src.shape) or len(c.limits) != len(src.shape):
         raise EmitError(f"copy {c.dst} <- {c.src}: ranks do not fit")
@@ -22,6 +21,13 @@ def emit_copy(c: Copy, scope: Scope) -> None:
         raise EmitError(f"copy {c.dst} ({dst.dtype}) <- {c.src} ({src.dtype})")
     if c.rows is not None and lead:
         raise EmitError(f"copy {c.dst} <- {c.src}: gathered rows need equal ranks")
+    return lead
+
+
+def emit_copy(c: Copy, scope: Scope) -> None:
+    """`dst` may have fewer dims than `src`: leading source dims are then fixed at their offset."""
+    dst, src = scope.buffers[c.dst], scope.buffers[c.src]
+    lead = check_copy(c, dst, src)
     offsets = [scope.text(o) for o in c.offsets]
     fixed = " && ".join(inside(offsets[d], c.limits[d], scope) for d in range(lead) if c.limits[d] is not None)
     _copy_dim(c, scope, dst, src, offsets, 0, lead, fixed)
@@ -68,9 +74,9 @@ def _copy_dim(c: Copy, scope: Scope, dst: Buffer, src: Buffer, offsets: list[str
         return
     if last and guard:  # one test for the whole row
         to = f"{identifier(dst.name)}[{scope.flat(dst, [*[f'c{d}_' for d in range(dim)], var])}]"
-        source = f"{identifier(src.name)}[{scope.flat(src, [*offsets[:at], add(offsets[at], var)])}]"
+        source_text = f"{identifier(src.name)}[{scope.flat(src, [*offsets[:at], add(offsets[at], var)])}]"
         head = f"for (int {var} = 0; {var} < {extent}; ++{var})"
-        scope.line(f"if ({guard}) {head} {to} = {source};")
+        scope.line(f"if ({guard}) {head} {to} = {source_text};")
         scope.line(f"else {head} {to} = 0;")
         return
     with scope.block(f"for (int {var} = 0; {var} < {extent}; ++{var})"):

@@ -56,12 +56,20 @@ def scale_source(d: Dot, scope: Scope, name: str | None, at: tuple[Expr, ...] | 
             f"{{{pointer(scope, buffer, at)}, {row_stride(scope, buffer)}}}")
 
 
-def emit_dot(d: Dot, scope: Scope) -> None:
-    acc, a = scope.buffers[d.acc], scope.buffers[d.a]
+def check_dot(d: Dot, scope: Scope) -> None:
+    """Raises EmitError for what no build can print."""
+    acc = scope.buffers[d.acc]
     if acc.dtype != "f32" or len(acc.shape) != 2:
         raise EmitError(f"dot into {d.acc}: the accumulator must be f32 with two dims")
     if d.k % d.group:
         raise EmitError(f"dot into {d.acc}: k = {d.k} is not a multiple of its group {d.group}")
+    operand_format(d, scope.buffers[d.a], d.a_codec)
+    columns_source(d, scope)
+
+
+def emit_dot(d: Dot, scope: Scope) -> None:
+    check_dot(d, scope)
+    acc, a = scope.buffers[d.acc], scope.buffers[d.a]
     fmt = operand_format(d, a, d.a_codec)
     rows = str(d.m) if d.rows is None else f"dinfc_min(dinfc_max({scope.outer(d.rows)}, 0), {d.m})"
     scope.line(f"dinfc_dot<{d.m}, {d.n}, {d.k}, {d.group}>(")

@@ -32,18 +32,24 @@ class FastEmitter(Emitter):
     def loop(self, s: For) -> None:
         scope, var = self.scope, identifier(s.var)
         scope.nonnegative.add(s.var)
-        extent, body = scope.text(s.extent), s.body
-        first = f"int {var} = 0"
+        extent = scope.text(s.extent)
         clipped = clipped_extent(s)
-        if clipped is not None:
-            limit, body = clipped
+        if clipped is None:
+            self.hint(s)
+            self.block(f"for (int {var} = 0; {var} < {extent}; ++{var})", s.body)
+            return
+        limit, body = clipped
+        with scope.block(""):
             scope.line(f"const int {var}_end_ = dinfc_min({extent}, {scope.outer(limit)});")
-            extent = f"{var}_end_"
+            self.hint(s)
+            self.block(f"for (int {var} = 0; {var} < {var}_end_; ++{var})", body)
+
+    def hint(self, s: For) -> None:
+        """What the compiler is told about the next loop."""
         if is_simd_loop(s):
-            scope.pragma("#pragma omp simd")
+            self.scope.pragma("#pragma omp simd")
         elif s.kind == "unrolled" and isinstance(s.extent.attr, int):
-            scope.pragma(f"#pragma GCC unroll {max(1, s.extent.attr)}")
-        self.block(f"for ({first}; {var} < {extent}; ++{var})", body)
+            self.scope.pragma(f"#pragma GCC unroll {max(1, s.extent.attr)}")
 
     def copy(self, s: Copy) -> None:
         emit_copy(s, self.scope)

@@ -1,7 +1,8 @@
 """The headers that every CPU kernel includes: types, the step context, helpers, and the function set.
 
 `dinfc.h` is printed from `ir/functions.py` and `support.h`; `dinfc_dot.h` (matrix products) is `dot.h` of this folder,
-included only by files that need it.
+included only by files that need it, and
+`dinfc_checked.h` is `checked.h`, included by the checked build.
 """
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from .cpu_expr import CPP_TYPES, EmitError, ExprPrinter, identifier
 
 PREAMBLE = "dinfc.h"
 DOT = "dinfc_dot.h"
+CHECKED = "dinfc_checked.h"
 
 
 def context_struct() -> str:
@@ -59,4 +61,5 @@ def preamble() -> str:
 
 def support_files() -> dict[str, str]:
     """Headers by file name, to be compiled beside the kernels."""
-    return {PREAMBLE: preamble(), DOT: Path(__file__).with_name("dot.h").read_text()}
+    here = Path(__file__).parent
+    return {PREAMBLE: preamble(), DOT: (here / "dot.h").read_text(), CHECKED: (here / "checked.h").read_text()}

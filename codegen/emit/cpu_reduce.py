@@ -13,7 +13,7 @@ from .cpu_expr import CPP_TYPES, EmitError, identifier
 from .cpu_scope import Scope
 
 
-def combine(r: Reduce, scope: Scope) -> Callable[[str, str], str]:
+def combine(r: Reduce) -> Callable[[str, str], str]:
     """Text of `acc op element` for two operands of the fold."""
     if r.op == "sum":
         return lambda a, b: f"{a} + {b}"
@@ -26,12 +26,16 @@ def element_update(r: Reduce, scope: Scope, acc: str) -> str:
     """Text of the new accumulator after the element at the loop variable."""
     if r.times is not None:
         return f"__builtin_fmaf({scope.outer(r.value)}, {scope.outer(r.times)}, {acc})"
-    return combine(r, scope)(acc, scope.text(r.value))
+    return combine(r)(acc, scope.text(r.value))
+
+
+def check_lanes(r: Reduce) -> None:
+    if r.lanes < 1 or r.lanes & (r.lanes - 1):
+        raise EmitError(f"reduction {r.name}: {r.lanes} lanes are not a power of two")
 
 
 def emit_reduce(r: Reduce, scope: Scope) -> None:
-    if r.lanes < 1 or r.lanes & (r.lanes - 1):
-        raise EmitError(f"reduction {r.name}: {r.lanes} lanes are not a power of two")
+    check_lanes(r)
     ctype = CPP_TYPES[r.value.dtype]
     name, var = identifier(r.name), identifier(r.var)
     scope.nonnegative.add(r.var)
@@ -55,7 +59,7 @@ def emit_reduce(r: Reduce, scope: Scope) -> None:
         with scope.block(""):
             scope.line(f"const int rest_ = {extent} - {extent} % {lanes};")
             lane_loop(scope, f"l_ < {extent} - rest_", var, "rest_ + l_", update, simd=False)
-    fold = combine(r, scope)
+    fold = combine(r)
     half = lanes // 2
     while half:
         scope.line(f"for (int l_ = 0; l_ < {half}; ++l_) {lane}[l_] = {fold(f'{lane}[l_]', f'{lane}[l_ + {half}]')};")

@@ -148,9 +148,9 @@ def _by_rank(anchor: Anchor, k: int, lanes: int) -> Body:
     keys = local("keys", "i32", n)
 
     def signed(j: Expr) -> Expr:
-        # Unsigned order with the top bit flipped is signed order; NaN (key 0) shares the lowest key, so it is never
-        # taken. A bf16 score is widened first, which keeps the order.
-        return bitcast(ordered_key(f32(_score(anchor, j))) ^ 0x80000000, "i32")
+        # Unsigned order with the top bit flipped is signed order. NaN moves from key 0 to 1, which no number has, so
+        # that the lowest key means taken or absent. A bf16 score is widened first, which keeps the order.
+        return bitcast(maximum(ordered_key(f32(_score(anchor, j))), 1) ^ 0x80000000, "i32")
 
     def take(i: Expr) -> Body:
         return [

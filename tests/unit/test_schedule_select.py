@@ -80,6 +80,8 @@ def test_a_nan_below_the_end_is_the_last_choice() -> None:
     scores = torch.tensor([[float("nan"), float("-inf"), -1.0, float("nan")]]).bfloat16()
     assert select(scores, [4], 2, "index").tolist() == [[1, 2]]
     assert select(scores, [4], 3, "index").tolist() == [[0, 1, 2]]
+    assert select(scores, [4], 3, "rank").tolist() == [[2, 1, 0]]
+    assert select(scores, [4], 5, "rank").tolist() == [[2, 1, 0, 3, -1]]
 
 
 @settings(max_examples=40, deadline=None)
