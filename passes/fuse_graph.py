@@ -106,7 +106,7 @@ def view_root(value: Value) -> tuple[Value, str]:
     reason = ""
     while value.producer is not None and value.producer.kind == "view":
         source = value.producer.operands[0]
-        if dim_text(source.tensor.shape[0]) != dim_text(value.tensor.shape[0]):
+        if value.tensor.rank == 0 or dim_text(source.tensor.shape[0]) != dim_text(value.tensor.shape[0]):
             reason = f"the view %{value.name} changes the rows"
         value = source
     return value, reason

@@ -6,6 +6,7 @@ tuples, the row included: values of the region are only ever read at their own r
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
@@ -43,6 +44,10 @@ class Elements(Protocol):
         """An element of another array: a load, a bound scalar, or its expression."""
         ...
 
+    def flat(self, array: Array, position: Expr) -> Expr | None:
+        """The element at a row-major position of the near part of an array, None where the array has no place."""
+        ...
+
 
 @dataclass(eq=False)
 class Array:
@@ -51,7 +56,7 @@ class Array:
     name: str
     dtype: str
     shape: tuple[Dim, ...]
-    is_row: bool = True
+    is_row: bool = field(default=True, kw_only=True)
     bounds: tuple[Dim, Dim] | None = field(default=None, kw_only=True)
 
     # Placed where it is read more than once, whatever it costs (or never placed: an alias of other arrays).
@@ -61,14 +66,19 @@ class Array:
     def near_shape(self) -> tuple[Dim, ...]:
         return self.shape[1:] if self.is_row else self.shape
 
-    def size(self) -> int:
-        """Elements that one instance sees. Raises IRError for a symbolic dim."""
-        out = 1
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Dims of the near part. Raises IRError for a symbolic one."""
+        out = []
         for d in self.near_shape:
             if not isinstance(d, int):
                 raise IRError(f"%{self.name}: dim {d} of a value inside a row kernel must be a constant")
-            out *= d
-        return out
+            out.append(d)
+        return tuple(out)
+
+    def size(self) -> int:
+        """Elements that one instance sees. Raises IRError for a symbolic dim."""
+        return math.prod(self.extents)
 
     def bytes(self) -> int:
         return self.size() * DTYPE_BYTES[self.dtype]
@@ -141,10 +151,16 @@ class View(Array):
     alias = True
 
     def element(self, index: Index, elements: Elements) -> Expr:
-        if index[1:] and self.shape[1:] == self.source.shape[1:]:
+        rest, shape = (index[1:], self.shape[1:]) if self.is_row else (index, self.shape)
+        target = self.source.near_shape
+        if rest and shape == target:
             return elements.at(self.source, index)
-        place = unflatten(flatten(index, self.shape), self.source.shape, elements.extents)
-        return elements.at(self.source, place)
+        position = flatten(rest, shape) if rest else const(0)
+        flat = elements.flat(self.source, position)
+        if flat is not None:
+            return flat
+        place = unflatten(position, target, elements.extents) if target else ()
+        return elements.at(self.source, (index[0], *place) if self.source.is_row else place)
 
     def reads(self) -> list[tuple[Array, float]]:
         return [(self.source, 1.0)]
@@ -253,13 +269,13 @@ class Take(Array):
     """One table element by one index a dim."""
 
     table: Array
-    extents: tuple[Expr, ...]
+    ends: tuple[Expr, ...]
     indices: tuple[Array, ...]
     fill: float
 
     def element(self, index: Index, elements: Elements) -> Expr:
         found = [elements.at(i, index) for i in self.indices]
-        there = [apply("land", ge(i, 0), lt(i, cast(n, i.dtype))) for i, n in zip(found, self.extents, strict=True)]
+        there = [apply("land", ge(i, 0), lt(i, cast(n, i.dtype))) for i, n in zip(found, self.ends, strict=True)]
         cond = there[0]
         for other in there[1:]:
             cond = apply("land", cond, other)
@@ -350,38 +366,20 @@ class Decode(Array):
 
 
 @dataclass(eq=False)
-class Literal(Array):
-    """A small constant table."""
-
-    values: tuple[float, ...]
-
-    def element(self, index: Index, elements: Elements) -> Expr:
-        position = flatten(index, self.shape)
-        out = self._value(len(self.values) - 1)
-        if position.op == "const":
-            assert isinstance(position.attr, int)
-            return self._value(position.attr)
-        for n in reversed(range(len(self.values) - 1)):
-            out = apply("select", eq(position, n), self._value(n), out)
-        return out
-
-    def _value(self, n: int) -> Expr:
-        return const(self.values[n] if self.dtype in ("f32", "bf16") else int(self.values[n]), self.dtype)
-
-    def cost(self) -> float:
-        return float(len(self.values))
-
-
-@dataclass(eq=False)
 class Carried(Array):
     """A value of a `repeat` from one iteration to the next; it always has a place."""
 
 
 @dataclass(eq=False)
 class Component(Array):
-    """Code bytes or scale bytes of a quantiser's result; written by the quantiser's own loops."""
+    """Code bytes or scale bytes of a quantiser's result; written by the quantiser's own loops (row_quantize.py)."""
 
-    part: str = "codes"
+    source: Array
+    codec: Codec
+    is_scale: bool = False
+
+    def reads(self) -> list[tuple[Array, float]]:
+        return [(self.source, 1.0)]
 
 
 def nibble(byte: Expr, half: Expr, extents: Mapping[str, int]) -> Expr:
