@@ -13,3 +13,29 @@ $(VENV)/.done: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[device,test,lint]'
 	touch $@
+
+# The main job: a synthetic checkpoint, the compiler, and generation from a real text.
+demo: venv
+	rm -rf build/tiny-checkpoint build/tiny-cpu
+	$(BIN)/dinfc synth examples/tiny/config.json -o build/tiny-checkpoint --seed 1
+	$(BIN)/dinfc compile examples/tiny.yaml --target cpu -o build/tiny-cpu
+	$(BIN)/python build/tiny-cpu generate --weights build/tiny-checkpoint --prompt-file examples/tiny/prompt.txt --max-tokens 48
+
+# Two workers: each takes a core, and the tests that start threads take two for a moment.
+test: venv
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not gpu"
+
+test-long: venv
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long"
+
+test-gpu: venv
+	$(BIN)/python -m pytest -m "gpu"
+
+lint: venv
+	$(BIN)/ruff check .
+
+types: venv
+	.ci/types $(BIN)/python
+
+clean:
+	rm -rf build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -31,7 +31,7 @@ def dim_expr(dim: Dim) -> Expr:
     if isinstance(dim, sympy.Symbol):
         return var(dim.name)
     if isinstance(dim, sympy.Add | sympy.Mul):
-        number, denominator = sympy.fraction(sympy.together(dim))
+        _, denominator = sympy.fraction(sympy.together(dim))
         if denominator != 1:
             raise IRError(f"dimension {dim} is not an integer expression")
         parts = [dim_expr(a) for a in dim.args]

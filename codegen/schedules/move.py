@@ -1,4 +1,4 @@
-"""`move` regions: `relayout`, the packing of a weight's matrices when a checkpoint is loaded (binding.py has the layouts).
+"""`move` regions: `relayout`, the packing of a weight when a checkpoint is loaded (binding.py has the layouts).
 
 One instance packs one block of 16 matrix rows; rows past N are zero. Scales stay row-major.
 """
@@ -73,9 +73,11 @@ def pack_nibbles(source: Buffer, target: Buffer, lead: tuple[Expr, ...], block: 
         high = cast(apply("shl", code(j * 2 + 1, byte, half), const(4, "u8")), "u8")
         return apply("or", code(j * 2, byte, half), high)
 
-    return loop("byte", width // 2, lambda byte: [
-        statement for half in (0, 1) for statement in loop(f"j{half}", BLOCK_ROWS // 2, lambda j, half=half: [
-            store(target, (*lead, block, byte * 2 + half, j), pair(byte, half, j))], "vector")])
+    def half_of(byte: Expr, half: int) -> Body:
+        return loop(f"j{half}", BLOCK_ROWS // 2, lambda j: [
+            store(target, (*lead, block, byte * 2 + half, j), pair(byte, half, j))], "vector")
+
+    return loop("byte", width // 2, lambda byte: half_of(byte, 0) + half_of(byte, 1))
 
 
 def copy_scales(source: Buffer, target: Buffer, lead: tuple[Expr, ...], block: Expr, codec: Codec, rows: int) -> Body:

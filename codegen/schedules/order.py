@@ -41,8 +41,8 @@ def parse_row_order(text: str) -> RowOrder:
 
 
 def row_order(op: Op, default_lanes: int) -> RowOrder:
-    """The order of a `reduce` op. Integers, maxima and minima are exact in any order, so theirs may be missing; a sum of
-    floats without an order raises IRError."""
+    """The order of a `reduce` op. Integers, maxima and minima are exact in any order, so theirs may be missing; a sum
+    of floats without an order raises IRError."""
     text = op.attrs.get("order")
     if text is None:
         if op.attrs.get("op") == "sum" and op.result.tensor.elem in FLOATS:

@@ -160,7 +160,7 @@ class RowWriter:
             view = View(self, extents)
             value = view.at(array, full) if force else array.element(full, view)
             if place is not None and self.outputs.get(array):
-                name = array.name + "_v"
+                name = self.names.fresh(array.name + "_v")
                 bound = var(name, array.dtype)
                 return [Let(name, value), self.near_store(place, array, indices, bound),
                         *self.store_outputs(array, indices, bound)]
@@ -193,8 +193,7 @@ class RowWriter:
         def write(indices: tuple[Expr, ...], extents: Mapping[str, int]) -> Body:
             full = (self.row, *indices) if array.is_row else indices
             view = View(self, extents)
-            k = "k_" + array.name
-            total = f"{array.name}_r"
+            k, total = self.names.fresh("k"), self.names.fresh(array.name + "_r")
             start = array.start()
             first = None if array.init is None else view.at(array.init, full)
             value = array.at_source(full, var(k), view)
@@ -209,7 +208,7 @@ class RowWriter:
                 return [*body, Let(name, result), *self.store_outputs(array, (), var(name, array.dtype))]
             if place is None:
                 return [*body, *self.store_outputs(array, indices, result)]
-            name = array.name + "_v"
+            name = self.names.fresh(array.name + "_v")
             return [*body, Let(name, result), self.near_store(place, array, indices, var(name, array.dtype)),
                     *self.store_outputs(array, indices, var(name, array.dtype))]
 
@@ -223,7 +222,6 @@ class RowWriter:
         out: Body = [Comment(f"%{codes.name} = quantize")]
         code_place, scale_place = self.place(codes, out), self.place(scales, out)
         source, codec = codes.source, codes.codec
-        tag = codes.name
         per_group = codec.code_bytes(codec.group)
 
         def put(array: Component, place: Buffer | None, indices: tuple[Expr, ...], value: Expr) -> Body:
@@ -233,6 +231,7 @@ class RowWriter:
         def write(indices: tuple[Expr, ...], extents: Mapping[str, int]) -> Body:
             view = View(self, extents)
             *lead, group = indices
+            tag = self.names.fresh(codes.name)
 
             def element(k: Expr) -> Expr:
                 at = (*lead, group * codec.group + k)

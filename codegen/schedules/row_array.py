@@ -17,7 +17,7 @@ from dinfc.ir.tile.program import Buffer
 from dinfc.ir.types import Codec, Dim
 
 from .order import RowOrder
-from .row_index import CutLoop, Affine, affine, divide, flatten, locate, unflatten
+from .row_index import Affine, CutLoop, affine, divide, flatten, locate, unflatten
 from .tiles import eq, ge, inside, lt
 
 Index = tuple[Expr, ...]

@@ -1,8 +1,9 @@
 """Index arithmetic of row programs: affine indices over loop variables, and requests to change the loops.
 
 A view divides a flat index by constant extents, a concat compares it with constant boundaries. Where the quotient or
-the side cannot be told for a whole loop, the loop is asked to split (`v = outer * inner_extent + inner`) or to be cut in
-two at a boundary; row_loops.py does it and starts that nest again. So innermost loops hold no division and no select.
+the side cannot be told for a whole loop, the loop is asked to split (`v = outer * inner_extent + inner`) or to be cut
+in two at a boundary; row_loops.py does it and starts that nest again. So innermost loops hold no division and no
+select.
 """
 from __future__ import annotations
 

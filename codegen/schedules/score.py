@@ -1,8 +1,9 @@
 """`index_score`: index logits of a row against its compressed tokens, read from the paged index cache (spec 2.6, 2.8).
 
-Grid: rows (of the chunk), then spans of columns. An instance walks its span in tiles of tokens, as far as the row's own
-end: per tile the records are collected (codes and scale bytes as they are), multiplied by all heads, and folded over the
-heads in order, acc = fma(w_h, max(0, dot_h), acc) from 0. Columns at or beyond the end are neither computed nor written.
+Grid: rows (of the chunk), then spans of columns. An instance walks its span in tiles of tokens, as far as the row's
+own end: per tile the records are collected (codes and scale bytes as they are), multiplied by all heads, and folded
+over the heads in order, acc = fma(w_h, max(0, dot_h), acc) from 0. Columns at or beyond the end are neither computed
+nor written.
 
 Column c is compressed token c, or, with candidate blocks, token cand[c / block] * block + c mod block. A token whose
 page is not in the cache scores 0; its record is not touched.

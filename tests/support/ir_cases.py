@@ -16,8 +16,6 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.pass_models import LIMITS
-
 from dinfc.ir.parse import parse_module
 from dinfc.ir.text import print_module
 from dinfc.ir.types import Limits
@@ -25,6 +23,7 @@ from dinfc.passes.base import Context
 from dinfc.passes.pipeline_text import parse_pipeline
 from dinfc.pipeline import Run, passes_by_name, run_pipeline
 from dinfc.targets.cpu import CpuTarget
+from support.pass_models import LIMITS
 
 SYMBOLS = "symbol T in [1, 64]\nsymbol S in [1, 8]\nsymbol R in [1, 8]\n"
 CHECK, ERROR = "// CHECK:", "// ERROR:"
