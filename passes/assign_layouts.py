@@ -16,7 +16,7 @@ from dinfc.ir.types import TensorType, dim_text
 
 from .base import Context, Level, Pass
 from .walk import users
-from .weights import FORWARD, forward_weights, part_place, recipe_of
+from .weights import entry_weights, part_place, recipe_of
 
 LOAD = "load."
 
@@ -30,13 +30,11 @@ class AssignLayouts(Pass):
     guarantees: ClassVar[Level] = Level.laid_out
 
     def run(self, module: Module, context: Context) -> Module:
-        if FORWARD not in module.functions:
-            return module
         walk = _Layouts(module, context)
-        for weight in forward_weights(module):
-            layout = walk.wanted(module.functions[FORWARD], weight)
+        for function, weight in entry_weights(module):
+            layout = walk.wanted(function, weight)
             if layout:
-                walk.set(module.functions[FORWARD], weight, layout)
+                walk.set(function, weight, layout)
                 context.fired[self.name, layout] += 1
                 for part in recipe_of(weight, context.recipes).parts:
                     add_load_function(module, part_place(weight, part).type)

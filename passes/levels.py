@@ -9,7 +9,7 @@ from dinfc.ir.types import TensorType
 from .base import Context, Level
 from .pin_reductions import reductions
 from .walk import nested_ops
-from .weights import FORWARD
+from .weights import entries
 
 STRUCTURE = ("region", "call", "view", "constant")
 
@@ -76,8 +76,8 @@ def _frames(module: Module, context: Context) -> str:
 def _plan(module: Module, context: Context) -> str:
     if context.plan is None:
         return "there is no plan"
-    absent = FORWARD in module.functions and FORWARD not in context.plan.entries
-    return f"@{FORWARD} is not in the plan" if absent else ""
+    absent = [f.name for f in entries(module) if f.name not in context.plan.entries]
+    return f"@{absent[0]} is not in the plan" if absent else ""
 
 
 _CHECKS: dict[Level, Callable[[Module, Context], str]] = {

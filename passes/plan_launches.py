@@ -1,7 +1,7 @@
 """`plan_launches`: calls become one list of kernel launches with the address of every argument; the plan is complete.
 
-Entries `prepare` and `forward` become ranges of the list, row-chunk loops ranges inside them; weights become buffers
-in the order of `forward`'s parameters, with the load steps that fill them.
+Entries (`prepare`, `forward`, `head`) become ranges of the list, row-chunk loops ranges inside them; weights become
+buffers in the order of the entries' parameters, with the load steps that fill them.
 """
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from dinfc.ir.types import StateType, TensorType
 from .assign_layouts import load_name
 from .base import Context, Level, Pass
 from .expand import Expander, Refs
-from .plan_memory import PREPARE
 from .plan_report import memory_report
-from .weights import FORWARD, forward_weights, part_place, recipe_of, weight_buffers
+from .weights import PREPARE, entries, entry_weights, part_place, recipe_of, weight_buffers
 
 PAGES = "pages"  # the one page pool that all sections share
 I32_BYTES = 4
@@ -51,15 +50,14 @@ class _Assembly:
         self.states: dict[str, int] = {}
         self.given: dict[str, Refs] = step_fields(context, self.expander)
         self.add_weights()
-        for entry in (PREPARE, FORWARD):
-            if entry in module.functions:
-                self.add_entry(module.functions[entry])
+        for function in entries(module):
+            self.add_entry(function)
         self.plan.launches, self.plan.loops = self.expander.launches, self.expander.loops
         self.plan.memory = memory_report(module, context, self.plan)
 
     def add_weights(self) -> None:
-        """Buffers and load steps of every weight parameter of `forward`."""
-        for weight in forward_weights(self.module):
+        """Buffers and load steps of every weight parameter."""
+        for _, weight in entry_weights(self.module):
             first = len(self.plan.weights)
             buffers = weight_buffers(weight)
             self.plan.weights += buffers
@@ -80,21 +78,18 @@ class _Assembly:
         return steps
 
     def add_entry(self, function: Function) -> None:
-        """Expands one entry; results of `prepare` become arguments of `forward`, those of `forward` outputs."""
+        """Expands one entry; its results become arguments of later ones, those of all but `prepare` outputs."""
         args = [self.argument(function, p) for p in function.params]
         first = len(self.expander.launches)
-        own: list[Refs | None] = [None] * len(function.results)
-        if function.name == PREPARE:
-            own = [self.expander.arena(self.arena.metadata[r.name]) if r.name in self.arena.metadata else None
-                   for r in function.results]
+        own = [self.expander.arena(self.arena.metadata[r.name]) if r.name in self.arena.metadata else None
+               for r in function.results]
         results = self.expander.expand(function, args, own, self.arena.base, function.name)
         self.plan.entries[function.name] = first, len(self.expander.launches)
         for result, refs in zip(function.results, results, strict=True):
             if not isinstance(result.type, TensorType):
                 continue
-            if function.name == PREPARE:
-                self.given[result.name] = refs
-            else:
+            self.given[result.name] = refs
+            if function.name != PREPARE:
                 self.plan.outputs.append(Output(result.name, result.type.elem, result.type.shape, self.every(refs[0])))
 
     def every(self, ref: Ref) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """`plan_memory`: where every value of a step lies, for every bucket (design section 4a, *Calls*).
 
 A function's values lie in its frame, reused as their lifetimes allow. A called function's frame starts at one common
-base inside the caller's; its results are written straight into the caller's frame. Views are aliases. The results of
-`prepare` lie in front of the arena and live through `forward`.
+base inside the caller's; its results are written straight into the caller's frame. Views are aliases. What an entry
+leaves to later ones (the metadata of `prepare`, the rows that `head` reads) lies in front of the arena.
 """
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from .chunks import ChunkRun, chunk_runs
 from .frame import Arena, Frame, Offsets, ResultPlace
 from .placement import Block, place
 from .storage import Sizes, aligned
-from .weights import FORWARD
+from .weights import ENTRIES, kept_results
 
-PREPARE = "prepare"
 ROWS = "T"
 
 
@@ -54,16 +53,14 @@ def bucket_values(module: Module, context: Context) -> tuple[dict[str, int], ...
 
 
 def plan_arena(module: Module, planner: FramePlanner) -> Arena:
-    """Metadata (results of `prepare`) first, then the frames of `prepare` and `forward` from one base."""
+    """What outlives its entry first, then the frames of all entries from one base: they run one after the other."""
     zero = (0,) * planner.buckets
     metadata: dict[str, tuple[Offsets, ...]] = {}
     end = zero
-    prepare = module.functions.get(PREPARE)
-    for result in prepare.results if prepare else ():
-        if isinstance(result.type, TensorType):
-            metadata[result.name], end = stack_pieces(planner.sizes.pieces(result.type), end)
-    entries = [planner.frames[n].bytes for n in (PREPARE, FORWARD) if n in planner.frames]
-    largest = tuple(map(max, zip(*entries, strict=True))) if entries else zero
+    for name, type_ in kept_results(module).items():
+        metadata[name], end = stack_pieces(planner.sizes.pieces(type_), end)
+    frames = [planner.frames[n].bytes for n in ENTRIES if n in planner.frames]
+    largest = tuple(map(max, zip(*frames, strict=True))) if frames else zero
     return Arena(metadata, end, tuple(a + b for a, b in zip(end, largest, strict=True)))
 
 
@@ -87,6 +84,7 @@ class FramePlanner:
         self.rows = self.sizes.dim(symbol(ROWS))
         self.frames: dict[str, Frame] = {}
         self._open: list[str] = []
+        self._kept = kept_results(module)
         self._called = {str(op.attrs["callee"]) for f in module.functions.values() for op in f.ops if op.kind == "call"}
 
     def frame(self, name: str) -> Frame:
@@ -121,11 +119,12 @@ class FramePlanner:
         return Frame(function.name, places, base, tuple(layout.total for layout in layouts), results, sizes)
 
     def _given_by_caller(self, function: Function, results: Sequence[ResultPlace | None]) -> set[Value]:
-        """Values that do not lie in the frame: own results of called functions and of `prepare`, and load results."""
-        if function.name not in self._called and function.name != PREPARE and not function.name.startswith("load."):
-            return set()
-        return {root_of(r, self.frames)
-                for r, p in zip(function.results, results, strict=True) if p is not None and p.kind == "own"}
+        """Values that do not lie in the frame: own results of called functions, of entries if later entries read them,
+        and of load functions."""
+        everything = function.name in self._called or function.name.startswith("load.")
+        outlives = self._kept if function.name in ENTRIES else {}
+        return {root_of(r, self.frames) for r, p in zip(function.results, results, strict=True)
+                if p is not None and p.kind == "own" and (everything or r.name in outlives)}
 
     def _lifetimes(self, function: Function, runs: Sequence[ChunkRun]) -> dict[Value, tuple[int, int]]:
         """First and last op of every value that needs storage, in order of definition.

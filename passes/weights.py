@@ -1,4 +1,4 @@
-"""Weight parameters of `forward`: which they are, their buffers in the plan, their parts in the checkpoint."""
+"""Entries of a model and their weight parameters: which they are, their buffers, their parts in the checkpoint."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,7 +13,9 @@ from dinfc.ir.types import TensorType
 
 from .storage import pieces
 
-FORWARD = "forward"
+# What a plan can run, in the order in which a step runs it; a model has some or all of them.
+PREPARE, FORWARD, HEAD = "prepare", "forward", "head"
+ENTRIES = (PREPARE, FORWARD, HEAD)
 BLOCK_ROWS = 16  # rows that the layouts n16k and n16k4 store together
 
 
@@ -23,10 +25,31 @@ def is_weight(param: Value, module: Module) -> bool:
     return isinstance(param.type, TensorType) and ("." in param.name or param.name in listed)
 
 
-def forward_weights(module: Module) -> list[Value]:
-    """The weight parameters of `forward`, in order; none where there is no such function."""
-    function: Function | None = module.functions.get(FORWARD)
-    return [p for p in function.params if is_weight(p, module)] if function else []
+def entries(module: Module) -> list[Function]:
+    """The entries that the module has, in the order of a step."""
+    return [module.functions[name] for name in ENTRIES if name in module.functions]
+
+
+def entry_weights(module: Module) -> list[tuple[Function, Value]]:
+    """The weight parameters of the entries, in order; one that several entries read comes with the first of them."""
+    found: dict[str, tuple[Function, Value]] = {}
+    for function in entries(module):
+        for param in function.params:
+            if is_weight(param, module):
+                found.setdefault(param.name, (function, param))
+    return list(found.values())
+
+
+def kept_results(module: Module) -> dict[str, TensorType]:
+    """Tensor results that outlive their entry: all of `prepare`, and what a later entry has a parameter of."""
+    kept: dict[str, TensorType] = {}
+    present = entries(module)
+    for number, function in enumerate(present):
+        wanted = {p.name for later in present[number + 1:] for p in later.params}
+        for result in function.results:
+            if isinstance(result.type, TensorType) and (function.name == PREPARE or result.name in wanted):
+                kept[result.name] = result.type
+    return kept
 
 
 def constant_shape(value: Value) -> tuple[int, ...]:

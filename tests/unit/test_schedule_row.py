@@ -4,6 +4,8 @@ from __future__ import annotations
 import numpy
 import pytest
 import torch
+from support.cpu_run import run_program
+from support.stored_values import value_arrays
 
 from dinfc.codegen.schedules.row import RowSchedule
 from dinfc.ir.data import Quantised
@@ -13,14 +15,13 @@ from dinfc.ir.parse import parse_module
 from dinfc.ir.tile.program import Alloc, For, Program, Reduce, statements
 from dinfc.ir.tile.text import print_program
 from dinfc.pipeline import load_target
-from support.cpu_run import run_program
-from support.stored_values import value_arrays
 
 CASES = {
     "norm and quantise": """
       %sq = map(%x) {dims = ((0, 1),), expr := mul(f32($0), f32($0)), shape = ("T", 64)} : f32[T, 64]
       %sum = reduce(%sq) {axis = 1, op = "sum", order = "lanes(16; halves)"} : f32[T]
-      %y = map(%x, %sum) {dims = ((0, 1), (0,)), expr := bf16(mul(f32($0), rsqrt(add($1, 1.0)))), shape = ("T", 64)} : bf16[T, 64]
+      %r = map(%sum) {dims = ((0,),), expr := rsqrt(add($0, 1.0)), shape = ("T",)} : f32[T]
+      %y = map(%x, %r) {dims = ((0, 1), (0,)), expr := bf16(mul(f32($0), $1)), shape = ("T", 64)} : bf16[T, 64]
       %q = quantize(%y) {codec = "CODEC"} : CODEC[T, 64]
       return %y, %q
     """,
