@@ -27,11 +27,11 @@ Logits = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Settings:
-    """How steps are run; none of it changes a result. `bucket`: -1 for the smallest that fits. `poison`: scratch is
-    filled with 0xFF before every step."""
+    """How steps are run; none of it changes a result. `bucket_rows`: no bucket of fewer rows is used. `poison`: scratch
+    is filled with 0xFF before every step."""
 
     threads: int = 1
-    bucket: int = -1
+    bucket_rows: int = 1
     poison: bool = False
 
 
@@ -85,9 +85,8 @@ class Executor:
     @property
     def bucket(self) -> int:
         """Number of the bucket that the last step ran in."""
-        if self.settings.bucket >= 0:
-            return self.settings.bucket
-        return next(i for i, rows in enumerate(self.plan.buckets) if rows >= self._size.rows)
+        least = max(self._size.rows, self.settings.bucket_rows)
+        return next(i for i, rows in enumerate(self.plan.buckets) if rows >= least)
 
     def _run(self, entry: str, logit_rows: int) -> None:
         self.library.run(StepArgs(

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from .errors import RuntimeFault
 
@@ -32,10 +32,11 @@ def load_tokenizer(path: Path) -> Tokenizer:
     except ImportError:
         raise RuntimeFault("E-CKPT-015", path=path, reason="the Python package tokenizers is not installed") from None
     try:
-        loaded: Tokenizer = Library.from_file(str(path))
+        loaded = Library.from_file(str(path))
     except Exception as error:  # the library raises nothing more precise
         raise RuntimeFault("E-CKPT-015", path=path, reason=str(error)) from None
-    return loaded
+    loaded.encode_special_tokens = True  # a prompt that spells a special token is text, not that token
+    return cast(Tokenizer, loaded)
 
 
 def require_tokenizer(folder: Path) -> Tokenizer:

@@ -10,11 +10,12 @@ out with their lanes and tree; none is left to `T.reduce_*`, whose order follows
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from dinfc.codegen.schedules.device_walk import DeviceError, bind, rewrite, sizes
-from dinfc.ir.scalar import Expr, const
-from dinfc.ir.tile.program import Alloc, Buffer, Copy, Dot, Fill, For, Let, Program, Reduce, Stmt, Store, statements
+from dinfc.codegen.schedules.device_walk import DeviceError, bind, loads, own_expressions, rewrite, sizes, written
+from dinfc.ir.scalar import Expr, const, walk
+from dinfc.ir.tile.program import Alloc, Buffer, Copy, Dot, Fill, For, If, Let, Program, Reduce, Stmt, Store, statements
 
 from .tilelang_expr import DTYPES, cuda_prelude, python_name
 from .tilelang_text import Leaf, TileLangWriter, all_expressions, combine, is_flat, zero
@@ -211,15 +212,13 @@ class CudaWriter(TileLangWriter):
                   f"transpose_B={s.b_layout == 'nk'}, policy=T.GemmWarpPolicy.{policy})")
 
     def leaf(self, leaf: Leaf) -> None:
-        if is_flat(leaf):
+        if is_flat(leaf) and self.is_tile_operation(leaf):
             loops = ", ".join(python_name(n) for n, _ in leaf.nest)
             with self.block(f"for {loops} in T.Parallel({', '.join(str(e) for _, e in leaf.nest)}):"):
                 for s in inline_lets(leaf.body):
                     self.point(s)
             return
-        total = 1
-        for _, extent in leaf.nest:
-            total *= extent
+        total = points_of(leaf)
         with self.block(f"for point_step in T.serial({-(-total // self.threads)}):"):
             self.line(f"point = point_step * {self.threads} + tx")
             stride = total
@@ -232,6 +231,18 @@ class CudaWriter(TileLangWriter):
             else:
                 with self.block(f"if point < {total}:"):
                     self.points(leaf.body)
+
+    def is_tile_operation(self, leaf: Leaf) -> bool:
+        """Accumulators can only be reached by tile operations. Other nests become tile operations where they are large
+        and without branches, so that TileLang may vectorise them: its layout inference takes half a minute for a
+        small nest of nested selects."""
+        nodes = {n.op for s in statements(leaf.body) for e in own_expressions(s) for n in walk(e)}
+        touched = {str(n.attr) for s in statements(leaf.body) for n in loads(own_expressions(s))} | written(leaf.body)
+        if any(self.buffers[name].space == "accumulator" for name in touched):
+            return True
+        branches = "select" in nodes or any(isinstance(s, If) or (isinstance(s, Store) and s.where is not None)
+                                            for s in statements(leaf.body))
+        return not branches and points_of(leaf) >= 4 * self.threads
 
     def points(self, body: tuple[Stmt, ...]) -> None:
         for s in body:
@@ -246,7 +257,7 @@ class CudaWriter(TileLangWriter):
         elif isinstance(s, For):
             with self.block(f"for {python_name(s.var)} in T.serial({self.text(s.extent)}):"):
                 self.points(s.body)
-        elif hasattr(s, "then"):
+        elif isinstance(s, If):
             with self.block(f"if {self.text(s.cond)}:"):
                 self.points(s.then)
             if s.otherwise:
@@ -261,6 +272,10 @@ class CudaWriter(TileLangWriter):
         with self.block(f"for {python_name(s.var)} in {kind}:"):
             for inner in s.body:
                 self.statement(inner)
+
+
+def points_of(leaf: Leaf) -> int:
+    return math.prod(extent for _, extent in leaf.nest)
 
 
 def inline_lets(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

@@ -65,4 +65,19 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "tensor {name} is in {first} and again in {second}",
         "remove one of the two",
     ),
+    Entry(
+        "E-CKPT-012",
+        "checkpoint of another configuration",
+        "{path} has {field} = {value}; the package was compiled for {expected}",
+        "use the checkpoint that belongs to this package, or compile for this checkpoint's config.json",
+        "Most fields leave no trace in tensor names and shapes; a wrong one gives wrong logits and no other error.",
+    ),
+    Entry(
+        "E-CKPT-013",
+        "no token map",
+        "{path} has neither engram_token_map.json nor tokenizer.json, and the model has Engram layers",
+        "put the model's tokenizer.json into the folder",
+    ),
+    Entry("E-CKPT-014", "token map does not fit", "{path}: {reason}", "use the files that belong to this model"),
+    Entry("E-CKPT-015", "tokenizer unreadable", "{path} cannot be used: {reason}", "use the model's tokenizer.json"),
 )

@@ -48,6 +48,13 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "E-BUILD-003", "output is no directory", "{path} exists and is not a directory", "choose another path with -o"
     ),
     Entry("E-BUILD-004", "output not writable", "cannot write {path}: {reason}", "choose another path with -o"),
+    Entry(
+        "E-BUILD-005",
+        "kernels do not compile",
+        "the generated kernels were refused ({kind}): {reason}",
+        "this is a defect of the compiler or of the C++ compiler; report it with the message",
+        exit_code=EXIT_INTERNAL,
+    ),
     Entry("E-TARGET-001", "unknown target", "there is no target {target}; known: {known}", "{hint}"),
     Entry(
         "E-TARGET-002", "unknown CPU instruction set", "--cpu-isa is {value}; known: avx2, avx512", "use avx2 or avx512"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dinfc.catalogue.entry import EXIT_UNSUPPORTED, Entry
+from dinfc.catalogue.entry import EXIT_INTERNAL, EXIT_UNSUPPORTED, Entry
 
 ENTRIES: Final[tuple[Entry, ...]] = (
     Entry("E-RUN-001", "prompt empty", "the prompt{which} has no tokens", "give at least one character or one id"),
@@ -54,5 +54,46 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "not enough memory",
         "{what} needs {needed}; {available} are available",
         "compile with smaller limits or a smaller cache.memory_fraction",
+    ),
+    Entry(
+        "E-RUN-013",
+        "kernel library does not load",
+        "{path} cannot be loaded: {reason}",
+        "compile the package again on this machine, or run build.sh in kernels/src",
+    ),
+    Entry(
+        "E-RUN-014",
+        "a check of the checked build failed",
+        "kernel {kernel} ({origin}): {reason}",
+        "this is a defect of the compiler; report it with the message and the input",
+        exit_code=EXIT_INTERNAL,
+    ),
+    Entry(
+        "E-RUN-015",
+        "logits are not numbers",
+        "the logits behind position {position} hold NaN",
+        "the weights hold NaN or infinities, or are not those of this model",
+    ),
+    Entry("E-RUN-016", "cannot write", "cannot write {path}: {reason}", "give another place with {option}"),
+    Entry("E-RUN-017", "bad command line", "{reason}", "see `python PACKAGE {command}--help`"),
+    Entry(
+        "E-RUN-018",
+        "no checked build",
+        "{path} has no checked kernel library",
+        "compile with --checked, or leave out --checked here",
+    ),
+    Entry(
+        "E-RUN-019",
+        "launcher refused the step",
+        "the kernel library refused a step of {rows} rows: {reason}",
+        "this is a defect of the package; report it",
+        exit_code=EXIT_INTERNAL,
+    ),
+    Entry(
+        "E-RUN-020",
+        "self test failed",
+        "{what} gave other bits than {reference}: {detail}",
+        "do not use this package on this machine; report it",
+        exit_code=EXIT_INTERNAL,
     ),
 )

@@ -17,6 +17,7 @@ from typing import Final
 # name -> (module, one line for `dinfc --help`), in the order of the help text
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "synth": ("dinfc.commands.synth", "write a synthetic checkpoint for a config.json"),
+    "compile": ("dinfc.commands.compile", "compile a model.yaml into a package"),
     "targets": ("dinfc.commands.targets", "list the targets"),
     "doctor": ("dinfc.commands.doctor", "show what this machine offers to the compiler"),
     "opt": ("dinfc.commands.opt", "run passes on a tensor IR file"),

@@ -1,0 +1,153 @@
+"""TileLang text for sm100: products are tcgen05 instructions whose accumulators live in tensor memory.
+
+What differs from sm90 (tilelang_cuda.py):
+  accumulators of products   `T.alloc_tmem`; they are cleared by the first product that writes them (`clear_accum`),
+                             completed through an mbarrier, and read by way of a fragment (T.copy, LDTM)
+  other accumulators         fragments as before
+  scaled products            e4m3 codes and e8m0 scales as they are stored: a word of 4 scales a row goes to tensor
+                             memory by tcgen05.cp, the unit multiplies them in (kind mxf8f6f4.block_scale)
+"""
+from __future__ import annotations
+
+from dinfc.codegen.schedules.device_walk import DeviceError, loads, own_expressions, sizes
+from dinfc.ir.scalar import Expr
+from dinfc.ir.tile.program import Buffer, Copy, Dot, Fill, For, Program, statements
+
+from .tilelang_cuda import CudaWriter
+from .tilelang_expr import DTYPES, python_name
+from .tilelang_text import Leaf
+
+SCALES_A_WORD = 4  # E8M0 bytes along K in a word of scales
+TMEM_ROWS = 128
+
+
+class Sm100Writer(CudaWriter):
+    """Statements of sm100."""
+
+    def __init__(self, program: Program, threads: int, stages: int = 2) -> None:
+        super().__init__(program, threads, stages)
+        dots = [s for s in statements(program.body) if isinstance(s, Dot)]
+        self.tensor_memory = {d.acc for d in dots}
+        self.scaled = [d for d in dots if d.a_codec]
+        self.float8 = self._float8()
+        self.fresh: dict[str, str] = {}  # accumulators filled with zeros and not yet multiplied into -> loop since
+        self.loops: list[str] = []
+        self.fragments: set[str] = set()  # accumulators whose fragment holds their present value
+
+    def _float8(self) -> set[str]:
+        """Buffers of codes that only ever reach scaled products: they are declared as e4m3 numbers."""
+        codes = {name for d in self.scaled for name in (d.a, d.b)}
+        codes |= {s.src for s in statements(self.program.body) if isinstance(s, Copy) and s.dst in codes}
+        used = {str(n.attr) for s in statements(self.program.body) for n in loads(own_expressions(s))}
+        if used & codes:
+            raise DeviceError(f"{min(used & codes)} is multiplied as e4m3 codes and also read byte by byte")
+        return codes
+
+    def emit(self) -> str:
+        """The whole module."""
+        for number, p in enumerate(self.program.params):
+            if p.name in self.float8:
+                self.params[number] = self.params[number].replace('"uint8"', '"float8_e4m3fn"')
+        return super().emit()
+
+    def alloc(self, b: Buffer) -> None:
+        name = python_name(b.name)
+        if b.name in self.tensor_memory:
+            self.line(f'{name} = T.alloc_tmem({self.shape(b)}, "float32")')
+            self.line(f'{name}_f = T.alloc_fragment({self.shape(b)}, "float32")')
+            self.line(f"{name}_done = T.alloc_barrier(1)")
+            for d in self.scaled:
+                if d.acc == b.name:
+                    for side, rows in (("a", d.m), ("b", d.n)):
+                        self.line(f'{name}_{side}_words = T.alloc_shared(({rows},), "uint32")')
+                        columns = rows // TMEM_ROWS * SCALES_A_WORD
+                        self.line(f'{name}_{side}_scales = T.alloc_tmem(({TMEM_ROWS}, {columns}), "uint32")')
+        elif b.name in self.float8:
+            self.line(f'{name} = T.alloc_shared({self.shape(b)}, "float8_e4m3fn")')
+        else:
+            super().alloc(b)
+
+    def fill(self, s: Fill) -> None:
+        if s.buffer not in self.tensor_memory:
+            super().fill(s)
+            return
+        if s.value.op != "const" or s.value.attr != 0:
+            raise DeviceError(f"fill {s.buffer}: an accumulator in tensor memory starts at 0")
+        self.fresh[s.buffer] = self.loops[-1] if self.loops else ""
+
+    def loop(self, s: For) -> None:
+        self.loops.append(python_name(s.var))
+        super().loop(s)
+        self.loops.pop()
+
+    def clears(self, acc: str) -> str:
+        """Condition under which this product is the first one since the accumulator was filled."""
+        since = self.fresh.get(acc)
+        if since is None:
+            raise DeviceError(f"product into {acc}: nothing fills it before")
+        inner = self.loops[self.loops.index(since) + 1:] if since in self.loops else list(self.loops)
+        if not inner:
+            return "True"
+        return " and ".join(f"{name} == 0" for name in inner) if len(inner) == 1 else (
+            "T.And(" + ", ".join(f"{name} == 0" for name in inner) + ")")
+
+    def dot(self, s: Dot) -> None:
+        acc = python_name(s.acc)
+        common = f"transpose_B={s.b_layout == 'nk'}, mbar={acc}_done, clear_accum={self.clears(s.acc)}"
+        self.fragments.discard(s.acc)
+        if not s.a_codec:
+            self.line(f"T.gemm({python_name(s.a)}, {python_name(s.b)}, {acc}, {common})")
+            return
+        self.scales(s, acc)
+        self.line(f"T.gemm_blockscaled({python_name(s.a)}, {python_name(s.b)}, {acc}, {acc}_a_scales, {acc}_b_scales,")
+        self.line(f"                   {common}, k_start=0, sf_a_granularity_k={s.group}, sf_b_granularity_k={s.group})")
+
+    def scales(self, s: Dot, acc: str) -> None:
+        """Scale bytes into words, words into tensor memory. tcgen05.cp wants row r of a chunk of 128 at word
+        (r % 32) * 4 + r // 32."""
+        if s.k != SCALES_A_WORD * s.group or s.m % TMEM_ROWS or s.n % TMEM_ROWS:
+            raise DeviceError(f"product into {s.acc}: a scaled product takes {SCALES_A_WORD * s.group} along K and whole "
+                              f"chunks of {TMEM_ROWS} rows, this one is {s.m} x {s.n} x {s.k}")
+        for side, rows, name, per in (("a", s.m, s.a_scale, 1), ("b", s.n, s.b_scale, s.b_scale_rows)):
+            assert name is not None
+            if sizes(self.buffers[name])[1] != SCALES_A_WORD:
+                raise DeviceError(f"scales {name} must hold {SCALES_A_WORD} groups a row")
+            row = "i_row" if per == 1 else f"i_row // {per}"
+            bytes_ = [f'(T.cast({python_name(name)}[{row}, {n}], "uint32") << T.uint32({8 * n}))'
+                      for n in range(SCALES_A_WORD)]
+            with self.block(f"for i_row in T.Parallel({rows}):"):
+                chunk = "" if rows == TMEM_ROWS else f"i_row // {TMEM_ROWS} * {TMEM_ROWS} + "
+                within = "i_row" if rows == TMEM_ROWS else f"(i_row % {TMEM_ROWS})"
+                self.line(f"{acc}_{side}_words[{chunk}{within} % 32 * 4 + {within} // 32] = {' | '.join(bytes_)}")
+        self.line("T.fence_proxy_async()")
+        self.line("T.sync_threads()")
+        with self.block("if tx < 32:"):
+            for side in "ab":
+                self.line(f"T.tcgen05_cp_warpx4({acc}_{side}_words, {acc}_{side}_scales)")
+
+    def copy(self, s: Copy) -> None:
+        if s.src in self.tensor_memory:
+            self.fetch(s.src)
+            self.line(f"T.copy({python_name(s.src)}_f, {python_name(s.dst)})")
+            return
+        super().copy(s)
+
+    def fetch(self, acc: str) -> None:
+        """Brings the accumulator's value into its fragment, once after each product."""
+        if acc not in self.fragments:
+            self.line(f"T.copy({python_name(acc)}, {python_name(acc)}_f)")
+            self.fragments.add(acc)
+
+    def leaf(self, leaf: Leaf) -> None:
+        read = {str(n.attr) for s in statements(leaf.body) for n in loads(own_expressions(s))}
+        for acc in sorted(read & self.tensor_memory):
+            self.fetch(acc)
+        super().leaf(leaf)
+
+    def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        if buffer.name in self.tensor_memory:
+            return f"{python_name(buffer.name)}_f[{', '.join(self.text(i) for i in indices)}]"
+        return super().element(buffer, indices)
+
+
+__all__ = ["DTYPES", "Sm100Writer"]
