@@ -17,7 +17,7 @@ $(VENV)/.done: pyproject.toml constraints.txt
 # The main job: a synthetic checkpoint, the compiler, and generation from a real text.
 demo: venv
 	rm -rf build/tiny-checkpoint build/tiny-cpu
-	$(BIN)/dinfc synth examples/tiny/config.json -o build/tiny-checkpoint --seed 1
+	$(BIN)/dinfc synth examples/tiny/config.json -o build/tiny-checkpoint --seed 1 --tokenizer examples/tiny/tokenizer.json
 	$(BIN)/dinfc compile examples/tiny.yaml --target cpu -o build/tiny-cpu
 	$(BIN)/python build/tiny-cpu generate --weights build/tiny-checkpoint --prompt-file examples/tiny/prompt.txt --max-tokens 48
 

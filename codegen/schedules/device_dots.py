@@ -9,7 +9,8 @@ A schedule writes one `Dot` over staged codes and scales. What a unit multiplies
   NT units (the cube)         b is [n, k]: a `kn` operand is transposed into a tile of its own
 
 An accumulator that other statements write too (the running output of `attend`) is kept apart where the unit's
-accumulators are no ordinary registers (tensor memory, L0C): the product goes to a fresh one, which is then added.
+accumulators are no ordinary registers (tensor memory, L0C): the product goes to a fresh one, which is then added. Where
+the unit's memory is short, that is done `part_columns` at a time (device_split.py cuts the accumulator alike).
 
 The result is tile IR; its `Dot`s carry the unit's order text.
 """
@@ -18,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from dinfc.ir.scalar import Expr, apply, bf16, const, var
-from dinfc.ir.tile.program import Alloc, Buffer, Copy, Dot, Fill, For, Program, Stmt, Store, statements
+from dinfc.ir.scalar import Expr, apply, bf16, const, var, walk
+from dinfc.ir.tile.program import Alloc, Buffer, Copy, Dot, Fill, For, If, Program, Stmt, Store, statements
 
 from .device_walk import Body, DeviceError, buffers_of, map_bodies, own_expressions, rewrite, sizes
 
@@ -29,12 +30,14 @@ ZERO = (const(0), const(0))
 @dataclass(frozen=True)
 class TensorUnit:
     """A device's matrix unit. `order`: text of the chain along K of one product; `scaled`: it multiplies e4m3 codes
-    with e8m0 scales itself; `nt_only`: b must be [n, k]; `registers`: its accumulators are ordinary registers."""
+    with e8m0 scales itself; `nt_only`: b must be [n, k]; `registers`: its accumulators are ordinary registers, otherwise
+    at most `part_columns` columns of a product are added to another accumulator at once (0: all)."""
 
     order: str
     scaled: bool = False
     nt_only: bool = False
     registers: bool = True
+    part_columns: int = 0
 
 
 def realise_dots(program: Program, unit: TensorUnit) -> Program:
@@ -80,16 +83,22 @@ class _Rules:
                 out.append(_nest((("turn_i", k), ("turn_j", n)), Store(
                     turned.name, (i, j), _load(self.buffer(b), j, i))))
                 b, layout = turned.name, "nk"
-            d = Dot(d.acc, a, ZERO, b, ZERO, d.m, d.n, d.k, d.k, layout, rows=None)
+            d = Dot(d.acc, a, ZERO, b, ZERO, d.m, d.n, d.k, d.k, layout)
         d = replace(d, order=self.unit.order)
         if self.unit.registers or d.acc not in self.stored:
             return [*out, d]
-        part = self.make(d.acc + "_part", "f32", d.m, d.n, space="accumulator")
+        width = min(self.unit.part_columns or d.n, d.n)
+        if d.n % width:
+            raise DeviceError(f"product into {d.acc}: {d.n} columns are not whole parts of {width}")
+        part = self.make(d.acc + "_part", "f32", d.m, width, space="accumulator")
         i, j = var("part_i"), var("part_j")
         acc = self.buffers[d.acc]
-        added = apply("add", _load(acc, i, j), _load(part, i, j))
-        return [*out, Fill(part.name, const(0.0)), replace(d, acc=part.name),
-                _nest((("part_i", d.m), ("part_j", d.n)), Store(acc.name, (i, j), added))]
+        for first in range(0, d.n, width):
+            at = (const(first), const(0)) if d.b_layout == "nk" else (const(0), const(first))
+            added = apply("add", _load(acc, i, j + first), _load(part, i, j))
+            out += [Fill(part.name, const(0.0)), replace(d, acc=part.name, b_at=at, n=width),
+                    _nest((("part_i", d.m), ("part_j", width)), Store(acc.name, (i, j + first), added))]
+        return out
 
     def buffer(self, name: str) -> Buffer:
         return self.made.get(name) or self.buffers[name]
@@ -199,20 +208,16 @@ def _scattered(body: Body, buffers: Mapping[str, Buffer], nest: tuple[tuple[str,
         if isinstance(s, For):
             more = (s.var, int(s.extent.attr)) if s.kind == "parallel" and s.extent.op == "const" else None  # type: ignore[arg-type]
             out |= _scattered(s.body, buffers, (*nest, more) if more else ())
-        elif hasattr(s, "then"):
+        elif isinstance(s, If):
             out |= _scattered(s.then, buffers, nest) | _scattered(s.otherwise, buffers, nest)
     return out
 
 
 def _loads(e: Expr) -> list[str]:
-    from dinfc.ir.scalar import walk
-
     return [str(n.attr) for n in walk(e) if n.op == "load"]
 
 
 def _whole(e: Expr, buffer: Buffer, nest: tuple[tuple[str, int], ...]) -> bool:
-    from dinfc.ir.scalar import walk
-
     wanted = tuple(var(name) for name, _ in nest)
     if tuple(extent for _, extent in nest) != sizes(buffer):
         return False
