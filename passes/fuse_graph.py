@@ -112,14 +112,44 @@ def view_root(value: Value) -> tuple[Value, str]:
     return value, reason
 
 
+def inline_ops(function: Function) -> set[Op]:
+    """Slices of parameters that do not depend on the step (parts of a weight vector), read by row ops only.
+
+    They are no kernels: every reader repeats them, as it does views.
+    """
+    found: set[Op] = set()
+    for op in function.ops:
+        if op.kind == "slice" and isinstance(op.operands[0].type, TensorType):
+            root = view_root(op.operands[0])[0]
+            fixed = all(isinstance(d, int) for d in root.tensor.shape) and root.tensor.layout == ""
+            if fixed and (root.producer is None or root.producer in found):
+                found.add(op)
+    kept = {view_root(r)[0].producer for r in function.results if isinstance(r.type, TensorType)}
+    for op in reversed(function.ops):
+        for number, operand in enumerate(op.operands):
+            source = view_root(operand)[0].producer
+            if source in found and op.kind not in STRUCTURE and op not in found and not _reads_own_row(op, number):
+                kept.add(source)
+        if op in kept and op in found:  # its own source has to be stored too
+            kept.add(view_root(op.operands[0])[0].producer)
+    return found - {op for op in kept if op is not None}
+
+
+def _reads_own_row(op: Op, operand: int) -> bool:
+    """Whether a row op reads this operand element by element, not as a table."""
+    table = (op.kind == "take" and operand == 0) or (op.kind == "gather_rows" and operand > 0)
+    return fusion_class(op) == "row" and not table and op.kind not in ("repeat", "state_write")
+
+
 def build_graph(function: Function, module: Module) -> list[Node]:
-    """Nodes in program order with their edges; views and constants are seen through.
+    """Nodes in program order with their edges; views, constants and slices of weights are seen through.
 
     Raises IRError for malformed ops. Chunk groups are not set yet.
     """
     by_op: dict[Op, Node] = {}
+    inline = inline_ops(function)
     for number, op in enumerate(function.ops):
-        if op.kind not in STRUCTURE:
+        if op.kind not in STRUCTURE and op not in inline:
             fusion = fusion_class(op)
             by_op[op] = Node(op, number, fusion, dim_text(row_dim(op)) if fusion == "row" else "")
     readers: dict[Value, list[tuple[Node, int]]] = {}

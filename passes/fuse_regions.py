@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dinfc.ir.graph import Attr, Function, Op, Value
 from dinfc.ir.types import StateType, TensorType, dim_text
 
-from .fuse_graph import view_root
+from .fuse_graph import inline_ops, view_root
 from .row_access import INTEGERS, fusion_class, row_dim
 from .walk import clone_function, fresh
 
@@ -37,6 +37,7 @@ class _Regions:
         self.function, self.chunked = function, chunked
         self.ops: list[Op] = []
         self.outside: dict[Value, Value] = {p: p for p in function.params}
+        self.inline = inline_ops(function)
         self.needed = _needed_values(function)
         self.names: dict[str, int] = {}
         self.pairs = {dim_text(op.results[1].tensor.shape[0]): op.results[1]
@@ -55,7 +56,7 @@ class _Regions:
             self.append(Op("call", operands, dict(first.attrs), loc=first.loc), first.results)
             return
         anchor = fusion_class(first)
-        body = _Body(ops)
+        body = _Body(ops, self.inline)
         for op in ops:
             body.add(op)
         attrs: dict[str, Attr] = {"anchor": anchor, "kernel": self.kernel_hint(ops, anchor)}
@@ -100,10 +101,11 @@ class _Regions:
 
 
 class _Body:
-    """The inside of one region: operands become parameters; views of inner values are repeated inside."""
+    """The inside of one region: operands become parameters; views of inner values and slices of weights are repeated
+    inside."""
 
-    def __init__(self, ops: Sequence[Op]) -> None:
-        self.members = set(ops)
+    def __init__(self, ops: Sequence[Op], inline: set[Op]) -> None:
+        self.members, self.inline = set(ops) | inline, inline
         self.operands: list[Value] = []
         self.params: list[Value] = []
         self.inside: dict[Value, Value] = {}
@@ -120,7 +122,7 @@ class _Body:
         if value in self.inside:
             return self.inside[value]
         root = view_root(value)[0]
-        if value is not root and root.producer in self.members:
+        if value.producer in self.inline or (value is not root and root.producer in self.members):
             assert value.producer is not None
             self.add(value.producer)
             return self.inside[value]

@@ -72,8 +72,12 @@ class CudaWriter(TileLangWriter):
             self.line(f'{name} = T.alloc_local((1,), "{DTYPES[dtype]}")')
         for name, (count, dtype) in self.lanes.items():
             self.line(f'{name} = T.alloc_shared(({count},), "{DTYPES[dtype]}")')
+        self.begin()
         self.lines += body
         return "\n".join(self.lines) + "\n"
+
+    def begin(self) -> None:
+        """Statements before the program's own."""
 
     def alloc(self, b: Buffer) -> None:
         place = "fragment" if b.space == "accumulator" else "shared"
@@ -107,7 +111,7 @@ class CudaWriter(TileLangWriter):
             self.chain(r)
             return
         if r.lanes > self.threads:
-            raise DeviceError(f"reduction {r.name}: {r.lanes} lanes need as many threads, the kernel has {self.threads}")
+            raise DeviceError(f"reduction {r.name}: {r.lanes} lanes need as many threads, there are {self.threads}")
         extent = _constant(r.extent, r.name)
         dtype, lanes = r.value.dtype, r.lanes
         acc = self.cell(r.name + "_lane", dtype, self.text(r.start))
@@ -170,7 +174,8 @@ class CudaWriter(TileLangWriter):
     def copy(self, s: Copy) -> None:
         dst, src = self.buffers[s.dst], self.buffers[s.src]
         lead = len(src.shape) - len(dst.shape)
-        plain = s.rows is None and all(limit is None or limit == d for limit, d in zip(s.limits, src.shape, strict=True))
+        limits = zip(s.limits, src.shape, strict=True)
+        plain = s.rows is None and all(limit is None or limit == dim for limit, dim in limits)
         if src.space != "global":
             if any(o != const(0) for o in s.offsets):
                 raise DeviceError(f"copy {s.dst} = {s.src}: a copy between tiles takes the whole tile")
@@ -208,8 +213,19 @@ class CudaWriter(TileLangWriter):
     def dot(self, s: Dot) -> None:
         groups = self.threads // (4 * WARP)
         policy = "FullRow" if s.m >= 64 * groups else "FullCol"
-        self.line(f"T.gemm({python_name(s.a)}, {python_name(s.b)}, {python_name(s.acc)}, "
-                  f"transpose_B={s.b_layout == 'nk'}, policy=T.GemmWarpPolicy.{policy})")
+        a, b = self.operands(s)
+        self.line(f"T.gemm({a}, {b}, {python_name(s.acc)}, transpose_B={s.b_layout == 'nk'}, "
+                  f"policy=T.GemmWarpPolicy.{policy})")
+
+    def operands(self, s: Dot) -> tuple[str, str]:
+        """Both operands as tiles: the whole buffer, or a part of it."""
+        def tile(name: str, at: tuple[Expr, ...], shape: tuple[int, int]) -> str:
+            if sizes(self.buffers[name]) == shape:
+                return python_name(name)
+            ranges = [f"{self.text(o)} : {self.text(o + n)}" for o, n in zip(at, shape, strict=True)]
+            return f"{python_name(name)}[{', '.join(ranges)}]"
+
+        return tile(s.a, s.a_at, (s.m, s.k)), tile(s.b, s.b_at, (s.n, s.k) if s.b_layout == "nk" else (s.k, s.n))
 
     def leaf(self, leaf: Leaf) -> None:
         if is_flat(leaf) and self.is_tile_operation(leaf):

@@ -1,24 +1,33 @@
 """TileLang text for sm100: products are tcgen05 instructions whose accumulators live in tensor memory.
 
 What differs from sm90 (tilelang_cuda.py):
-  accumulators of products   `T.alloc_tmem`; they are cleared by the first product that writes them (`clear_accum`),
-                             completed through an mbarrier, and read by way of a fragment (T.copy, LDTM)
+  accumulators of products   `T.alloc_tmem`; they are cleared by the first product that writes them (`clear_accum`) and
+                             read by way of a fragment (T.copy, LDTM)
+  completion                 one mbarrier for all products, whose parity the kernel counts itself: T.gemm derives it
+                             from the innermost loop, which is wrong for a second product in the same iteration and
+                             for an iteration that a branch skips
   other accumulators         fragments as before
+  operands in shared memory  every writer issues a proxy fence before the barrier in front of a product, since the unit
+                             reads shared memory through the asynchronous proxy; so staged loops run one stage after
+                             the other: TileLang 0.1.15 puts that fence before the wait for its own asynchronous copies
   scaled products            e4m3 codes and e8m0 scales as they are stored: a word of 4 scales a row goes to tensor
                              memory by tcgen05.cp, the unit multiplies them in (kind mxf8f6f4.block_scale)
 """
 from __future__ import annotations
+
+from dataclasses import replace
 
 from dinfc.codegen.schedules.device_walk import DeviceError, loads, own_expressions, sizes
 from dinfc.ir.scalar import Expr
 from dinfc.ir.tile.program import Buffer, Copy, Dot, Fill, For, Program, statements
 
 from .tilelang_cuda import CudaWriter
-from .tilelang_expr import DTYPES, python_name
+from .tilelang_expr import python_name
 from .tilelang_text import Leaf
 
 SCALES_A_WORD = 4  # E8M0 bytes along K in a word of scales
 TMEM_ROWS = 128
+DONE, PHASE = "products_done", "products_phase"
 
 
 class Sm100Writer(CudaWriter):
@@ -45,17 +54,23 @@ class Sm100Writer(CudaWriter):
 
     def emit(self) -> str:
         """The whole module."""
+        if self.tensor_memory:
+            self.cells[PHASE] = "i32"
         for number, p in enumerate(self.program.params):
             if p.name in self.float8:
                 self.params[number] = self.params[number].replace('"uint8"', '"float8_e4m3fn"')
         return super().emit()
+
+    def begin(self) -> None:
+        if self.tensor_memory:
+            self.line(f"{DONE} = T.alloc_barrier(1)")
+            self.line(f"{PHASE}[0] = 0")
 
     def alloc(self, b: Buffer) -> None:
         name = python_name(b.name)
         if b.name in self.tensor_memory:
             self.line(f'{name} = T.alloc_tmem({self.shape(b)}, "float32")')
             self.line(f'{name}_f = T.alloc_fragment({self.shape(b)}, "float32")')
-            self.line(f"{name}_done = T.alloc_barrier(1)")
             for d in self.scaled:
                 if d.acc == b.name:
                     for side, rows in (("a", d.m), ("b", d.n)):
@@ -77,7 +92,7 @@ class Sm100Writer(CudaWriter):
 
     def loop(self, s: For) -> None:
         self.loops.append(python_name(s.var))
-        super().loop(s)
+        super().loop(replace(s, kind="serial"))
         self.loops.pop()
 
     def clears(self, acc: str) -> str:
@@ -93,14 +108,18 @@ class Sm100Writer(CudaWriter):
 
     def dot(self, s: Dot) -> None:
         acc = python_name(s.acc)
-        common = f"transpose_B={s.b_layout == 'nk'}, mbar={acc}_done, clear_accum={self.clears(s.acc)}"
+        common = f"transpose_B={s.b_layout == 'nk'}, mbar={DONE}, clear_accum={self.clears(s.acc)}"
         self.fragments.discard(s.acc)
-        if not s.a_codec:
-            self.line(f"T.gemm({python_name(s.a)}, {python_name(s.b)}, {acc}, {common})")
-            return
-        self.scales(s, acc)
-        self.line(f"T.gemm_blockscaled({python_name(s.a)}, {python_name(s.b)}, {acc}, {acc}_a_scales, {acc}_b_scales,")
-        self.line(f"                   {common}, k_start=0, sf_a_granularity_k={s.group}, sf_b_granularity_k={s.group})")
+        a, b = self.operands(s)
+        if s.a_codec:
+            self.scales(s, acc)
+            self.line(f"T.tcgen05_gemm_blockscaled({a}, {b}, {acc}, {acc}_a_scales, {acc}_b_scales, {common}, k_start=0,")
+            self.line(f"                           sf_a_granularity_k={s.group}, sf_b_granularity_k={s.group})")
+        else:
+            self.meet()
+            self.line(f"T.tcgen05_gemm({a}, {b}, {acc}, {common})")
+        self.line(f"T.mbarrier_wait_parity({DONE}, {PHASE}[0])")
+        self.line(f"{PHASE}[0] = 1 - {PHASE}[0]")
 
     def scales(self, s: Dot, acc: str) -> None:
         """Scale bytes into words, words into tensor memory. tcgen05.cp wants row r of a chunk of 128 at word
@@ -119,11 +138,15 @@ class Sm100Writer(CudaWriter):
                 chunk = "" if rows == TMEM_ROWS else f"i_row // {TMEM_ROWS} * {TMEM_ROWS} + "
                 within = "i_row" if rows == TMEM_ROWS else f"(i_row % {TMEM_ROWS})"
                 self.line(f"{acc}_{side}_words[{chunk}{within} % 32 * 4 + {within} // 32] = {' | '.join(bytes_)}")
-        self.line("T.fence_proxy_async()")
-        self.line("T.sync_threads()")
+        self.meet()
         with self.block("if tx < 32:"):
             for side in "ab":
                 self.line(f"T.tcgen05_cp_warpx4({acc}_{side}_words, {acc}_{side}_scales)")
+
+    def meet(self) -> None:
+        """All threads meet: what they wrote to shared memory and read from tensor memory is done for the unit too."""
+        for call in ("fence_proxy_async", "tcgen05_before_thread_sync", "sync_threads", "tcgen05_after_thread_sync"):
+            self.line(f"T.{call}()")
 
     def copy(self, s: Copy) -> None:
         if s.src in self.tensor_memory:
@@ -148,6 +171,3 @@ class Sm100Writer(CudaWriter):
         if buffer.name in self.tensor_memory:
             return f"{python_name(buffer.name)}_f[{', '.join(self.text(i) for i in indices)}]"
         return super().element(buffer, indices)
-
-
-__all__ = ["DTYPES", "Sm100Writer"]

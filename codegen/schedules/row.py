@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dinfc.codegen.binding import buffer_name, dim_expr, region_buffers
-from dinfc.ir.graph import IRError, Module, Op
+from dinfc.ir.graph import Function, IRError, Module, Op
 from dinfc.ir.protocols import TargetLimits
 from dinfc.ir.scalar import Expr, cast, const, load, var
 from dinfc.ir.tile.program import Alloc, Buffer, Comment, For, Let, Program, Reduce, Store
@@ -40,7 +40,7 @@ class RowSchedule:
         chunk = region.attrs.get("chunk") or ()
         assert isinstance(chunk, tuple)
         buffers = {p.name: replace(p, name=alias(p.name)) for p in params}
-        rows = region_rows(body.ops)
+        rows = region_rows(body)
         builder = RegionBuilder(dim_text(rows), limits.lanes, buffers, frozenset(str(c) for c in chunk))
         for param in body.params:
             builder.param(param)
@@ -66,13 +66,13 @@ class RowSchedule:
         return Program(name, self.anchor, params, final_grid, final, region_orders(body.ops), origins(body.ops))
 
 
-def region_rows(ops: list[Op]) -> Dim:
-    """The row dim that all ops of a region share."""
-    first = ops[0]
-    shaped = first.operands[1] if first.kind == "state_write" else first.result
-    if shaped.tensor.rank == 0:
-        raise IRError(f"%{shaped.name} has no rows", first)
-    return shaped.tensor.shape[0]
+def region_rows(body: Function) -> Dim:
+    """The row dim that the results of a region share. Raises IRError where there is none."""
+    shaped = [r for r in body.results if isinstance(r.type, TensorType)]
+    shaped += [op.operands[1] for op in body.ops if op.kind == "state_write"]
+    if not shaped or shaped[0].tensor.rank == 0:
+        raise IRError(f"the region @{body.name} has no rows")
+    return shaped[0].tensor.shape[0]
 
 
 def region_orders(ops: list[Op]) -> tuple[str, ...]:
