@@ -18,6 +18,7 @@ from typing import Final
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "synth": ("dinfc.commands.synth", "write a synthetic checkpoint for a config.json"),
     "compile": ("dinfc.commands.compile", "compile a model.yaml into a package"),
+    "interpret": ("dinfc.commands.interpret", "score texts with the reference interpreter"),
     "targets": ("dinfc.commands.targets", "list the targets"),
     "doctor": ("dinfc.commands.doctor", "show what this machine offers to the compiler"),
     "opt": ("dinfc.commands.opt", "run passes on a tensor IR file"),
