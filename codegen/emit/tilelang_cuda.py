@@ -11,14 +11,16 @@ out with their lanes and tree; none is left to `T.reduce_*`, whose order follows
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from dinfc.codegen.schedules.device_walk import DeviceError, bind, loads, own_expressions, rewrite, sizes, written
 from dinfc.ir.scalar import Expr, const, walk
 from dinfc.ir.tile.program import Alloc, Buffer, Copy, Dot, Fill, For, If, Let, Program, Reduce, Stmt, Store, statements
 
-from .tilelang_expr import DTYPES, cuda_prelude, python_name
-from .tilelang_text import Leaf, TileLangWriter, all_expressions, combine, is_flat, zero
+from .tilelang_cuda_prelude import CUDA
+from .tilelang_expr import DTYPES, python_name
+from .tilelang_text import Leaf, TileLangWriter, all_expressions, is_flat, zero
 
 WARP = 32
 
@@ -47,7 +49,7 @@ class CudaWriter(TileLangWriter):
         self.line("")
         for dim in self.dims:
             self.line(f'{dim} = T.dynamic("{dim}")')
-        prelude = cuda_prelude(all_expressions(program))
+        prelude = CUDA.text(all_expressions(program))
         self.line('PRELUDE = r"""')
         self.lines += prelude.split("\n")
         self.lines += ['"""', "", ""]
@@ -133,14 +135,14 @@ class CudaWriter(TileLangWriter):
         while half:
             self.line("T.sync_threads()")
             with self.block(f"if tx < {half}:"):
-                self.line(f"{shared}[tx] = {combine(r, f'{shared}[tx]', f'{shared}[tx + {half}]')}")
+                self.line(f"{shared}[tx] = {self.combine(r, f'{shared}[tx]', f'{shared}[tx + {half}]')}")
             half //= 2
         self.line("T.sync_threads()")
         self.cell(r.name, dtype, f"{shared}[0]")
 
     def update(self, r: Reduce, acc: str) -> None:
         times = None if r.times is None else self.text(r.times)
-        self.line(f"{acc} = {combine(r, acc, self.text(r.value), times)}")
+        self.line(f"{acc} = {self.combine(r, acc, self.text(r.value), times)}")
 
     def chain(self, r: Reduce) -> None:
         """One thread, element after element; lanes of a sum are variables of the thread."""
@@ -164,7 +166,7 @@ class CudaWriter(TileLangWriter):
         while len(cells) > 1:
             half = len(cells) // 2
             for a, b in zip(cells[:half], cells[half:], strict=True):
-                self.line(f"{a} = {combine(r, a, b)}")
+                self.line(f"{a} = {self.combine(r, a, b)}")
             cells = cells[:half]
         self.bound[r.name] = cells[0]
 
@@ -234,6 +236,12 @@ class CudaWriter(TileLangWriter):
                 for s in inline_lets(leaf.body):
                     self.point(s)
             return
+        with self.threads_of(leaf):
+            self.points(leaf.body)
+
+    @contextmanager
+    def threads_of(self, leaf: Leaf) -> Iterator[None]:
+        """A block in which each thread takes points of the nest; its loop variables are set."""
         total = points_of(leaf)
         with self.block(f"for point_step in T.serial({-(-total // self.threads)}):"):
             self.line(f"point = point_step * {self.threads} + tx")
@@ -243,10 +251,10 @@ class CudaWriter(TileLangWriter):
                 at = "point" if stride == 1 else f"point // {stride}"
                 self.line(f"{python_name(name)} = {at if name == leaf.nest[0][0] else f'({at}) % {extent}'}")
             if total % self.threads == 0:
-                self.points(leaf.body)
-            else:
-                with self.block(f"if point < {total}:"):
-                    self.points(leaf.body)
+                yield
+                return
+            with self.block(f"if point < {total}:"):
+                yield
 
     def is_tile_operation(self, leaf: Leaf) -> bool:
         """Accumulators can only be reached by tile operations. Other nests become tile operations where they are large

@@ -1,14 +1,14 @@
-"""Scalar expressions as TileLang text, and the function set as CUDA device functions.
+"""Scalar expressions as TileLang text, and the function set as functions of a device's own language.
 
 Functions of the set `dinfc-f32` and fp32 operations whose rounding must be spelled out (fma, min, max, sqrt) are calls
-of device functions in the kernel's prelude. Those use the rounding intrinsics of CUDA (`__fmul_rn` and the like), which
-the compiler never contracts; sums and products in the kernel itself are compiled with -fmad=false.
+of device functions in the kernel's prelude (`Prelude`).
 """
 from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from dinfc.codegen.schedules.device_walk import DeviceError
 from dinfc.ir.functions import Function, function_set
@@ -103,68 +103,51 @@ def constant(node: Expr) -> str:
     return f"T.{DTYPES[node.dtype]}({number})"
 
 
-class CudaPrinter(ExprPrinter):
-    """Function bodies as CUDA C++ whose roundings no compiler flag can change."""
+@dataclass(frozen=True)
+class Prelude:
+    """How a device's language writes functions. `head`: what stands before every one; `printer`: of their bodies;
+    `helpers`: fp32 operations by name; `always`: lines before everything else; `native`: functions of the set that the
+    device computes itself, so that they are no calls."""
 
-    def text(self, node: Expr) -> str:
-        if node.op in ("add", "sub", "mul", "div") and node.dtype == "f32":
-            a, b = (self.text(n) for n in node.args)
-            return f"__f{node.op}_rn({a}, {b})"
-        return super().text(node)
+    head: str
+    printer: type[ExprPrinter]
+    helpers: Mapping[str, str]
+    always: tuple[str, ...]
+    native: frozenset[str] = frozenset()
 
-    def arithmetic(self, op: str, dtype: str, args: list[str]) -> str:
-        if dtype == "f32" and op in ("fma", "abs", "sqrt", "floor"):
-            name = {"fma": "__fmaf_rn", "abs": "fabsf", "sqrt": "__fsqrt_rn", "floor": "floorf"}[op]
-            return f"{name}({', '.join(args)})"
-        return super().arithmetic(op, dtype, args)
+    def text(self, expressions: Iterable[Expr]) -> str:
+        """Definitions of what these expressions call, each after those that it calls itself."""
+        functions = function_set()
+        wanted: set[str] = set()
 
-    def bitcast(self, text: str, source: str, dtype: str) -> str:
-        names = {("f32", "u32"): "__float_as_uint", ("f32", "i32"): "__float_as_int", ("u32", "f32"): "__uint_as_float",
-                 ("i32", "f32"): "__int_as_float"}
-        if (source, dtype) in names:
-            return f"{names[source, dtype]}({text})"
-        return super().bitcast(text, source, dtype)
+        def visit(e: Expr) -> None:
+            for n in walk(e):
+                name = n.op
+                called = (name in functions and name not in self.native) or (name in self.helpers and n.dtype == "f32")
+                if called and name not in wanted:
+                    wanted.add(name)
+                    if name in functions:
+                        for inner in (*(v for _, v in functions[name].lets), functions[name].body):
+                            visit(inner)
 
+        for e in expressions:
+            visit(e)
+        lines = [*self.always, *(f"{self.head} {text}" for name, text in self.helpers.items() if name in wanted)]
+        lines += [self.function(f) for name, f in functions.items() if name in wanted]
+        return "\n".join(lines)
 
-_HELPERS = {
-    "fma": "float dinfc_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }",
-    "abs": "float dinfc_abs(float a) { return fabsf(a); }",
-    "sqrt": "float dinfc_sqrt(float a) { return __fsqrt_rn(a); }",
-    "floor": "float dinfc_floor(float a) { return floorf(a); }",
-}
-# Convention of ir/functions.py: with a NaN on either side the second operand wins.
-_ALWAYS = ("template <class V> __device__ __forceinline__ V dinfc_min(V a, V b) { return a < b ? a : b; }",
-           "template <class V> __device__ __forceinline__ V dinfc_max(V a, V b) { return a > b ? a : b; }")
+    def function(self, function: Function) -> str:
+        def no_load(node: Expr) -> str:
+            raise DeviceError(f"a function of the function set reads buffer {node.attr}")
 
-
-def cuda_prelude(expressions: Iterable[Expr]) -> str:
-    """Device functions for what these expressions call, each after those that it calls itself."""
-    functions = function_set()
-    wanted: set[str] = set()
-
-    def visit(e: Expr) -> None:
-        for n in walk(e):
-            name = n.op
-            if (name in functions or (name in _HELPERS and n.dtype == "f32")) and name not in wanted:
-                wanted.add(name)
-                if name in functions:
-                    for inner in (*(v for _, v in functions[name].lets), functions[name].body):
-                        visit(inner)
-
-    for e in expressions:
-        visit(e)
-    head = "__device__ __forceinline__ "
-    lines = ["#include <stdint.h>", *_ALWAYS, *(head + text for name, text in _HELPERS.items() if name in wanted)]
-    lines += [_device_function(f) for name, f in functions.items() if name in wanted]
-    return "\n".join(lines)
+        printer = self.printer(no_load)
+        params = ", ".join(f"{CPP_TYPES[dtype]} {identifier(name)}" for name, dtype in function.params)
+        lines = [f"{self.head} {CPP_TYPES[function.dtype]} dinfc_{function.name}({params}) {{"]
+        lines += [f"    const {CPP_TYPES[v.dtype]} {identifier(n)} = {printer.outer(v)};" for n, v in function.lets]
+        return "\n".join([*lines, f"    return {printer.outer(function.body)};", "}"])
 
 
-def _device_function(function: Function) -> str:
-    def no_load(node: Expr) -> str:
-        raise DeviceError(f"a function of the function set reads buffer {node.attr}")
-
-    printer = CudaPrinter(no_load)
-    params = ", ".join(f"{CPP_TYPES[dtype]} {identifier(name)}" for name, dtype in function.params)
-    lines = [f"__device__ __forceinline__ {CPP_TYPES[function.dtype]} dinfc_{function.name}({params}) {{"]
-    lines += [f"    const {CPP_TYPES[v.dtype]} {identifier(n)} = {printer.outer(v)};" for n, v in function.lets]
-    return "\n".join([*lines, f"    return {printer.outer(function.body)};", "}"])
+def minimum_maximum(head: str) -> tuple[str, str]:
+    """The convention of ir/functions.py: with a NaN on either side the second operand wins."""
+    return (f"template <class V> {head} V dinfc_min(V a, V b) {{ return a < b ? a : b; }}",
+            f"template <class V> {head} V dinfc_max(V a, V b) {{ return a > b ? a : b; }}")

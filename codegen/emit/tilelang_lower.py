@@ -66,7 +66,7 @@ def disassembler() -> str | None:
     return next((str(p) for p in places if os.access(p, os.X_OK)), None)
 
 
-def load_text(text: str, name: str, file: str) -> Any:  # noqa: ANN401 - a TVM function
+def load_text(text: str, name: str, file: str) -> Any:
     """The prim_func that the text defines. Raises DeviceError where TileLang refuses it."""
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     space: dict[str, object] = {}

@@ -39,8 +39,6 @@ class Sm100Writer(CudaWriter):
         self.tensor_memory = {d.acc for d in dots}
         self.scaled = [d for d in dots if d.a_codec]
         self.float8 = self._float8()
-        self.fresh: dict[str, str] = {}  # accumulators filled with zeros and not yet multiplied into -> loop since
-        self.loops: list[str] = []
         self.fragments: set[str] = set()  # accumulators whose fragment holds their present value
 
     def _float8(self) -> set[str]:
@@ -86,25 +84,12 @@ class Sm100Writer(CudaWriter):
         if s.buffer not in self.tensor_memory:
             super().fill(s)
             return
-        if s.value.op != "const" or s.value.attr != 0:
-            raise DeviceError(f"fill {s.buffer}: an accumulator in tensor memory starts at 0")
-        self.fresh[s.buffer] = self.loops[-1] if self.loops else ""
+        self.start(s)
 
     def loop(self, s: For) -> None:
         self.loops.append(python_name(s.var))
         super().loop(replace(s, kind="serial"))
         self.loops.pop()
-
-    def clears(self, acc: str) -> str:
-        """Condition under which this product is the first one since the accumulator was filled."""
-        since = self.fresh.get(acc)
-        if since is None:
-            raise DeviceError(f"product into {acc}: nothing fills it before")
-        inner = self.loops[self.loops.index(since) + 1:] if since in self.loops else list(self.loops)
-        if not inner:
-            return "True"
-        return " and ".join(f"{name} == 0" for name in inner) if len(inner) == 1 else (
-            "T.And(" + ", ".join(f"{name} == 0" for name in inner) + ")")
 
     def dot(self, s: Dot) -> None:
         acc = python_name(s.acc)
@@ -113,8 +98,10 @@ class Sm100Writer(CudaWriter):
         a, b = self.operands(s)
         if s.a_codec:
             self.scales(s, acc)
-            self.line(f"T.tcgen05_gemm_blockscaled({a}, {b}, {acc}, {acc}_a_scales, {acc}_b_scales, {common}, k_start=0,")
-            self.line(f"                           sf_a_granularity_k={s.group}, sf_b_granularity_k={s.group})")
+            self.line(f"T.tcgen05_gemm_blockscaled({a}, {b}, {acc}, {acc}_a_scales, {acc}_b_scales,")
+            self.line(f"                           {common},")
+            k = f"sf_a_granularity_k={s.group}, sf_b_granularity_k={s.group}"
+            self.line(f"                           k_start=0, {k})")
         else:
             self.meet()
             self.line(f"T.tcgen05_gemm({a}, {b}, {acc}, {common})")
@@ -125,8 +112,8 @@ class Sm100Writer(CudaWriter):
         """Scale bytes into words, words into tensor memory. tcgen05.cp wants row r of a chunk of 128 at word
         (r % 32) * 4 + r // 32."""
         if s.k != SCALES_A_WORD * s.group or s.m % TMEM_ROWS or s.n % TMEM_ROWS:
-            raise DeviceError(f"product into {s.acc}: a scaled product takes {SCALES_A_WORD * s.group} along K and whole "
-                              f"chunks of {TMEM_ROWS} rows, this one is {s.m} x {s.n} x {s.k}")
+            raise DeviceError(f"product into {s.acc}: a scaled product takes {SCALES_A_WORD * s.group} along K and "
+                              f"whole chunks of {TMEM_ROWS} rows, this one is {s.m} x {s.n} x {s.k}")
         for side, rows, name, per in (("a", s.m, s.a_scale, 1), ("b", s.n, s.b_scale, s.b_scale_rows)):
             assert name is not None
             if sizes(self.buffers[name])[1] != SCALES_A_WORD:

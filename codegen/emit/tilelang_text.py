@@ -120,7 +120,26 @@ class TileLangWriter(ABC):
         self.lines: list[str] = []
         self.depth = 0
         self.bound: dict[str, str] = {}  # scalars bound inside the kernel -> their text
+        self.fresh: dict[str, str] = {}  # accumulators filled with zeros and not yet multiplied into -> loop around
+        self.loops: list[str] = []  # serial loops around the statement
         self.printer = TileLangPrinter(self.load, self.scalar)
+
+    def start(self, s: Fill) -> None:
+        """Remembers that the next product into this accumulator clears it."""
+        if s.value.op != "const" or s.value.attr != 0:
+            raise DeviceError(f"fill {s.buffer}: an accumulator of the matrix unit starts at 0")
+        self.fresh[s.buffer] = self.loops[-1] if self.loops else ""
+
+    def clears(self, acc: str) -> str:
+        """Condition under which a product here is the first one since its accumulator was filled."""
+        since = self.fresh.get(acc)
+        if since is None:
+            raise DeviceError(f"product into {acc}: nothing fills it before")
+        inner = self.loops[self.loops.index(since) + 1:] if since in self.loops else list(self.loops)
+        if not inner:
+            return "True"
+        tests = [f"({name} == 0)" for name in inner]
+        return tests[0] if len(tests) == 1 else f"T.And({', '.join(tests)})"
 
     def line(self, text: str) -> None:
         self.lines.append(self.indent * self.depth + text if text else "")
@@ -199,6 +218,16 @@ class TileLangWriter(ABC):
         return not any(n.op == "load" or (n.op == "var" and self.bound.get(str(n.attr), "").endswith("[0]"))
                        for n in nodes)
 
+    def combine(self, r: Reduce, a: str, b: str, times: str | None = None) -> str:
+        """`a op b`, or fma(b, times, a)."""
+        if times is not None:
+            return self.printer.call("dinfc_fma", r.value.dtype, [b, times, a])
+        if r.op == "sum":
+            return f"{a} + {b}"
+        if r.value.dtype == "f32":
+            return self.printer.call(f"dinfc_{r.op}", "f32", [a, b])
+        return f"T.{r.op}({a}, {b})"
+
     @abstractmethod
     def store(self, s: Store) -> None: ...
 
@@ -222,17 +251,6 @@ class TileLangWriter(ABC):
 
     @abstractmethod
     def loop(self, s: For) -> None: ...
-
-
-def combine(r: Reduce, a: str, b: str, times: str | None = None) -> str:
-    """`a op b`, or fma(b, times, a)."""
-    if times is not None:
-        return f'T.call_pure_extern("float32", "dinfc_fma", {b}, {times}, {a})'
-    if r.op == "sum":
-        return f"{a} + {b}"
-    if r.value.dtype == "f32":
-        return f'T.call_pure_extern("float32", "dinfc_{r.op}", {a}, {b})'
-    return f"T.{r.op}({a}, {b})"
 
 
 def zero(dtype: str) -> str:

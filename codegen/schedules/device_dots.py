@@ -29,15 +29,21 @@ ZERO = (const(0), const(0))
 
 @dataclass(frozen=True)
 class TensorUnit:
-    """A device's matrix unit. `order`: text of the chain along K of one product; `scaled`: it multiplies e4m3 codes
-    with e8m0 scales itself; `nt_only`: b must be [n, k]; `registers`: its accumulators are ordinary registers, otherwise
-    at most `part_columns` columns of a product are added to another accumulator at once (0: all)."""
+    """A device's matrix unit.
+
+    `order`: text of the chain along K of one product; `scaled`: it multiplies e4m3 codes with e8m0 scales itself;
+    `nt_only`: b must be [n, k]; `registers`: its accumulators are ordinary registers, otherwise at most `part_columns`
+    columns of a product are added to another accumulator at once (0: all); `whole`: products come back to memory as a
+    whole, for reads in any order; `branches`: products may stand under a computed condition.
+    """
 
     order: str
     scaled: bool = False
     nt_only: bool = False
     registers: bool = True
     part_columns: int = 0
+    whole: bool = False
+    branches: bool = True
 
 
 def realise_dots(program: Program, unit: TensorUnit) -> Program:

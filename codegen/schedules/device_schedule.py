@@ -5,6 +5,7 @@
     realise_dots       operands and accumulators as the matrix unit takes them  device_dots.py
     split_accumulators columns in parts, where the unit works on parts          device_split.py
     mirror_accumulators   accumulators read out of order get a shared copy      device_dots.py
+    predicate_products conditions on vector code, where the unit cannot branch  device_predicate.py
     capacity           against the manifest                                     device_capacity.py
 
 Everything is tile IR to tile IR; an emitter prints the result. Orders are the device's own (`pin_reductions` asks its
@@ -22,6 +23,7 @@ from dinfc.ir.tile.program import Dot, Program, Store, statements
 from .attend import AttendSchedule
 from .device_capacity import check_capacity
 from .device_dots import TensorUnit, mirror_accumulators, realise_dots
+from .device_predicate import predicate_products
 from .device_split import split_accumulators
 from .device_spread import spread
 from .device_walk import DeviceError
@@ -62,9 +64,12 @@ class DeviceSchedule:
         """From the schedule's program to one that the device's emitter prints. Raises DeviceError."""
         summed = _summed(program)
         program = realise_dots(spread(program), self.unit)
-        if not self.unit.registers and self.unit.part_columns:
+        if not self.unit.registers and not self.unit.whole and self.unit.part_columns:
             program = split_accumulators(program, summed, self.unit.part_columns)
-        program = mirror_accumulators(program)
+        if not self.unit.whole:
+            program = mirror_accumulators(program)
+        if not self.unit.branches:
+            program = predicate_products(program)
         return replace(program, orders=(self.order,)) if self.order else program
 
     def without_order(self, region: Op) -> Op:

@@ -21,6 +21,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "interpret": ("dinfc.commands.interpret", "score texts with the reference interpreter"),
     "targets": ("dinfc.commands.targets", "list the targets"),
     "doctor": ("dinfc.commands.doctor", "show what this machine offers to the compiler"),
+    "emit-slice": ("dinfc.commands.emit", "write three kernels in a device dialect"),
     "opt": ("dinfc.commands.opt", "run passes on a tensor IR file"),
     "explain": ("dinfc.commands.explain", "explain an error code"),
 }

@@ -1,4 +1,4 @@
-"""NVIDIA Blackwell: TileLang with tcgen05; so far the slice {norm and quantise, scaled product, sparse attention} only."""
+"""NVIDIA Blackwell: TileLang with tcgen05; so far the slice {norm and quantise, scaled product, sparse attention}."""
 from __future__ import annotations
 
 from dinfc.codegen.emit.device_target import DeviceTarget

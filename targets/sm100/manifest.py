@@ -45,7 +45,8 @@ def _write(program: Program, threads: int, stages: int) -> str:
 def make_slice_target() -> DeviceTarget:
     capacity = {"shared": SHARED, "registers": REGISTERS, "tensor": TENSOR}
     return DeviceTarget(
-        name="sm100", limits=limits(), arch="sm_100a", writer=_write,
+        name="sm100", limits=limits(), arch="sm_100a", lowering={"kind": "cuda", "arch": "sm_100a"}, suffix=".cu",
+        writer=_write,
         kernels={
             "row": DeviceSchedule("row", UNIT, THREADS, capacity=capacity),
             "matmul": DeviceSchedule("matmul", UNIT, PRODUCT_THREADS, 1, UNIT.order, capacity),

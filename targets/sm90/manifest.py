@@ -41,7 +41,8 @@ def _write(program: Program, threads: int, stages: int) -> str:
 def make_slice_target() -> DeviceTarget:
     capacity = {"shared": SHARED, "registers": REGISTERS}
     return DeviceTarget(
-        name="sm90", limits=limits(), arch="sm_90a", writer=_write,
+        name="sm90", limits=limits(), arch="sm_90a", lowering={"kind": "cuda", "arch": "sm_90a"}, suffix=".cu",
+        writer=_write,
         kernels={
             "row": DeviceSchedule("row", UNIT, THREADS, capacity=capacity),
             "matmul": DeviceSchedule("matmul", UNIT, THREADS, STAGES, UNIT.order, capacity),

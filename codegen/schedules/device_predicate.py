@@ -1,0 +1,126 @@
+"""Programs for devices whose matrix unit cannot branch on what the vector unit computed (Ascend's cube).
+
+Scalars of a block that come from memory are kept in one-element buffers, and a branch around products becomes its
+condition on every vector statement inside; the products themselves run always. That changes nothing where the condition
+is false, since such a product's accumulator is filled inside the branch and read inside it only, under the condition.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from dinfc.ir.scalar import Expr, apply, const, load, var, walk
+from dinfc.ir.tile.program import (
+    Alloc,
+    Buffer,
+    Comment,
+    Copy,
+    Dot,
+    Fill,
+    For,
+    If,
+    Let,
+    Program,
+    Reduce,
+    Stmt,
+    Store,
+    statements,
+)
+
+from .device_walk import Body, DeviceError, bind, buffers_of, rewrite, sizes, written
+
+
+def predicate_products(program: Program) -> Program:
+    """The program without branches around products. Programs without products stay as they are.
+
+    Raises DeviceError for a branch whose product is visible outside.
+    """
+    if not any(isinstance(s, Dot) for s in statements(program.body)):
+        return program
+    rules = _Rules(buffers_of(program))
+    body = rules.block(program.body, {}, ())
+    return replace(program, body=(*(Alloc(b) for b in rules.kept), *body))
+
+
+@dataclass
+class _Rules:
+    buffers: Mapping[str, Buffer]
+    kept: list[Buffer] = field(default_factory=list)
+
+    def block(self, body: Body, values: dict[str, Expr], guards: tuple[Expr, ...]) -> Body:
+        """Statements of a block, under these conditions; `values`: what scalars have become."""
+        values = dict(values)
+        out: list[Stmt] = []
+        for original in body:
+            s = rewrite(original, bind(values))
+            if isinstance(s, Let) and not any(n.op == "load" for n in walk(s.value)):
+                values[s.name] = s.value  # a function of the grid and loops: written where it is used
+            elif isinstance(s, Let | Reduce):
+                out.append(self.keep(s, values, guards))
+            elif isinstance(s, If) and any(isinstance(inner, Dot) for inner in statements(s.then)):
+                _check_private(s)
+                if s.otherwise:
+                    raise DeviceError("a branch around products has an else part")
+                out += self.block(s.then, values, (*guards, s.cond))
+            elif isinstance(s, For) and s.kind in ("serial", "pipelined") and not guards:
+                out.append(replace(s, body=self.block(s.body, values, ())))
+            elif isinstance(s, Dot | Alloc | Comment) or self.starts_product(s, body):
+                out.append(s)
+            elif isinstance(s, Fill):
+                out.append(_fill_nest(self.buffers[s.buffer], s.value, guards) if guards else s)
+            elif isinstance(s, For) and guards:
+                out.append(_guarded(s, guards))
+            elif isinstance(s, Copy) and guards:
+                raise DeviceError(f"copy {s.dst} = {s.src} inside a branch around products")
+            else:
+                out.append(If(_all(guards), (s,)) if guards else s)
+        return tuple(out)
+
+    def starts_product(self, s: Stmt, body: Body) -> bool:
+        """Does the statement clear an accumulator of a product of this block?"""
+        return (isinstance(s, Fill) and self.buffers[s.buffer].space == "accumulator"
+                and any(isinstance(d, Dot) and d.acc == s.buffer for d in body))
+
+    def keep(self, s: Let | Reduce, values: dict[str, Expr], guards: tuple[Expr, ...]) -> Stmt:
+        """Computes a scalar in one thread and keeps it in memory."""
+        if isinstance(s, Reduce) and s.lanes != 1:
+            raise DeviceError(f"reduction {s.name}: lanes across a program with products")
+        buffer = Buffer(f"{s.name}_kept", s.value.dtype, (const(1),), "shared")
+        self.kept.append(buffer)
+        values[s.name] = load(buffer.name, (const(0),), s.value.dtype)
+        stored = Store(buffer.name, (var("one"),), var(s.name, s.value.dtype))
+        inner: Body = (s, stored)
+        return For("one", const(1), "parallel", (If(_all(guards), inner),) if guards else inner)
+
+
+def _check_private(s: If) -> None:
+    """Accumulators of products inside the branch must be filled there."""
+    filled = {inner.buffer for inner in statements(s.then) if isinstance(inner, Fill)}
+    for inner in statements(s.then):
+        if isinstance(inner, Dot) and inner.acc not in filled:
+            raise DeviceError(f"the product into {inner.acc} would run where the branch around it is not taken")
+
+
+def _all(guards: tuple[Expr, ...]) -> Expr:
+    out = guards[0]
+    for g in guards[1:]:
+        out = apply("land", out, g)
+    return out
+
+
+def _guarded(s: For, guards: tuple[Expr, ...]) -> Stmt:
+    """A parallel nest whose points are under the conditions. Raises DeviceError where it writes what they read."""
+    reads = {str(n.attr) for g in guards for n in walk(g) if n.op == "load"}
+    if reads & written((s,)):
+        raise DeviceError(f"loop {s.var} changes the condition that it is under")
+    if len(s.body) == 1 and isinstance(s.body[0], For) and s.body[0].kind == "parallel":
+        return replace(s, body=(_guarded(s.body[0], guards),))
+    return replace(s, body=(If(_all(guards), s.body),))
+
+
+def _fill_nest(buffer: Buffer, value: Expr, guards: tuple[Expr, ...]) -> Stmt:
+    names = [f"fill_{n}" for n in range(len(buffer.shape))]
+    inner: Stmt = If(_all(guards), (Store(buffer.name, tuple(var(n) for n in names), value),))
+    for name, extent in zip(reversed(names), reversed(sizes(buffer)), strict=True):
+        inner = For(name, const(extent), "parallel", (inner,))
+    return inner
