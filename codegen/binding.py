@@ -8,7 +8,7 @@
 | weight, layout `n16k4` | e2m1 codes `[.., ceil(N/16), K, 8]`, two along n a byte, even n low |
 | ring of codec records | u8 `[slots*capacity, record_bytes]`: codes, then scales |
 | ring of scalars | e `[slots*capacity, width]` |
-| pages | u8 `[pages, page_bytes]`; record j: codes at offset + j*code_bytes, scales at scale_offset + j*scale_bytes |
+| pages | u8 `[pages, page_bytes]`, from the section on: codes of record j at j*code_bytes, scales behind scale_offset |
 """
 from __future__ import annotations
 

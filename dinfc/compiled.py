@@ -19,6 +19,7 @@ from dinfc.frontend.deepseek_v41 import Model, build_model
 from dinfc.frontend.model_yaml import Deployment, canonical_yaml
 from dinfc.ir.graph import Module
 from dinfc.ir.types import Limits
+from dinfc.ir.verify import verify_module
 from dinfc.output import check_vacant, fresh_folder
 from dinfc.passes.base import Context
 from dinfc.pipeline import STANDARD, Run, load_target, run_pipeline
@@ -59,6 +60,7 @@ def compile_deployment(deployment: Deployment, phases: Phases, run: Run | None =
     limits = limits_of(deployment)
     with phases.phase("tensor IR"):
         model = build_model(deployment.config, limits, deployment.cache_main)
+        verify_module(model.module)
     context = Context(target, limits, model.max_logit_rows, dict(model.recipes))
     with phases.phase("passes"):
         module = run_pipeline(model.module, context, STANDARD, run)

@@ -59,7 +59,7 @@ def cache_layout(config: ModelConfig, main: str) -> CacheLayout:
     page_bytes = -(-at // unit) * unit
     states: dict[str, StateType] = {}
     for name, codec_name, width, records, offset in places:
-        scales = offset + records * CODECS[codec_name].code_bytes(width)
+        scales = records * CODECS[codec_name].code_bytes(width)
         states[name] = StateType("pages", codec_name, width, records, page_bytes, offset, scales)
     window = StateType("ring", "mxfp8<32>", d, config.window_ring)
     rings = 0

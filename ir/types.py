@@ -91,7 +91,9 @@ class StateType:
     """A persistent buffer, threaded through the program as an SSA value.
 
     kind `ring`: [slots, capacity] records, slot of position p = p mod capacity; kind `pages`: one section of the paged
-    cache, record j of a page at `offset` (codes) and `scale_offset` (scales) inside the page of `page_bytes` bytes.
+    cache. In a page of `page_bytes` bytes the section begins at `offset`; its record j has its codes at j * code bytes
+    and its scales at `scale_offset` + j * scale bytes, both counted from there. A kernel gets the address of its section
+    in page 0, so `offset` matters to the plan of an entry alone, and layers of one kind share kernels.
     `elem`/`width`: record contents (a codec value of `width` elements, or `width` plain scalars).
     """
 
@@ -106,6 +108,11 @@ class StateType:
     @property
     def codec(self) -> Codec | None:
         return CODECS.get(self.elem)
+
+    @property
+    def anywhere(self) -> StateType:
+        """The same records, wherever the section lies in its page."""
+        return replace(self, offset=0)
 
     @property
     def record_bytes(self) -> int:

@@ -181,7 +181,10 @@ def same_type(a: Type, b: Type) -> bool:
 
 
 def fits(value: Type, slot: Type) -> bool:
-    """Whether a value may be passed where `slot` is expected: equal, but its bounds may be narrower."""
+    """Whether a value may be passed where `slot` is expected: equal, but its bounds may be narrower, and a section of
+    pages may lie elsewhere in its page."""
+    if isinstance(value, StateType) and isinstance(slot, StateType):
+        return value.anywhere == slot.anywhere
     if not isinstance(value, TensorType) or not isinstance(slot, TensorType) or value.bounds == slot.bounds:
         return same_type(value, slot)
     if slot.bounds is not None:

@@ -98,7 +98,8 @@ class _Assembly:
 
     def argument(self, function: Function, param: Value) -> Refs:
         if isinstance(param.type, StateType):
-            return (self.expander.ref("state", self.state(param.name, param.type)),)
+            offset = param.type.offset if param.type.kind == "pages" else 0
+            return (self.expander.ref("state", self.state(param.name, param.type), (offset,)),)
         if param.name not in self.given:
             raise DinfcError("E-PLAN-012", place=f"@{function.name}", param=param.name)
         return self.given[param.name]

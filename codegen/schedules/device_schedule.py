@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from dinfc.ir.functions import FUNCTION_SET
 from dinfc.ir.graph import Function, IRError, Module, Op
 from dinfc.ir.protocols import Schedule, TargetLimits
 from dinfc.ir.tile.program import Dot, Program, Store, statements
@@ -36,13 +37,14 @@ BASES: Mapping[str, Schedule] = {"row": RowSchedule(), "matmul": MatmulSchedule(
 @dataclass(frozen=True)
 class DeviceSchedule:
     """One anchor class on one device. `order`: text of the order of a product of this class ("" for rows, whose order
-    is the op's own); `capacity`: limits by the classes of device_capacity.py."""
+    is the op's own); `functions`: the device's function set; `capacity`: limits by the classes of device_capacity.py."""
 
     anchor: str
     unit: TensorUnit
     threads: int
     stages: int = 1
     order: str = ""
+    functions: str = FUNCTION_SET
     capacity: Mapping[str, int] = field(default_factory=dict)
 
     def build(self, region: Op, name: str, limits: TargetLimits, module: Module) -> Program:
@@ -70,7 +72,7 @@ class DeviceSchedule:
             program = mirror_accumulators(program)
         if not self.unit.branches:
             program = predicate_products(program)
-        return replace(program, orders=(self.order,)) if self.order else program
+        return replace(program, orders=(self.order,) if self.order else program.orders, functions=self.functions)
 
     def without_order(self, region: Op) -> Op:
         """The region with its anchor's order removed, once it is known to be this device's."""

@@ -17,10 +17,11 @@ Byte = Callable[[Expr], Expr]  # number of a byte of the record's codes (or scal
 
 
 def page_record(pages: Buffer, state: StateType, page: Expr, slot: Expr) -> tuple[Byte, Byte]:
-    """Code and scale bytes of record `slot` of a page: all codes of the section first, then all scales."""
+    """Code and scale bytes of record `slot` of a page, counted from the beginning of the section: all codes, then all
+    scales."""
     codec = state.codec
     assert codec is not None
-    codes = slot * codec.code_bytes(state.width) + state.offset
+    codes = slot * codec.code_bytes(state.width)
     scales = slot * (state.width // codec.group) + state.scale_offset
     return (lambda b: pages[page, codes + b]), (lambda b: pages[page, scales + b])
 

@@ -296,7 +296,7 @@ def record_starts(type_: StateType, slot: Expr, sizes: list[int]) -> list[Expr]:
     if type_.kind == "ring":
         return [const(0), const(sizes[0])][: len(sizes)]
     entry = slot % type_.capacity
-    offsets = [type_.offset, type_.scale_offset]
+    offsets = [0, type_.scale_offset]
     return [entry * size + offset for size, offset in zip(sizes, offsets, strict=False)]
 
 

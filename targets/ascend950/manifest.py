@@ -16,6 +16,7 @@ LANES: Final = 256  # of a row reduction: one a thread
 KEYS: Final = 16  # keys, heads: what leaves room for both forms of the keys (rows, and channels for the second product)
 HEADS: Final = 32
 PART: Final = 128
+FUNCTIONS: Final = "ascend950-native"  # codecs are those of dinfc-f32, transcendentals the device's own
 
 # One accumulator over the whole of K, in the cube.
 UNIT: Final = TensorUnit("chain(cube bf16 k16)", nt_only=True, registers=False, part_columns=PART, whole=True,
@@ -45,9 +46,9 @@ def make_slice_target() -> DeviceTarget:
     capacity = {"shared": SHARED}
     return DeviceTarget(
         name="ascend950", limits=limits(), arch="dav-3510", lowering="ascend", suffix=".asc",
-        writer=_write, functions="ascend950-native",
+        writer=_write,
         kernels={
-            "row": DeviceSchedule("row", UNIT, THREADS, capacity=capacity),
-            "matmul": DeviceSchedule("matmul", UNIT, THREADS, 1, UNIT.order, capacity),
-            "attend": DeviceSchedule("attend", UNIT, THREADS, 1, ATTEND, capacity)},
+            "row": DeviceSchedule("row", UNIT, THREADS, functions=FUNCTIONS, capacity=capacity),
+            "matmul": DeviceSchedule("matmul", UNIT, THREADS, 1, UNIT.order, FUNCTIONS, capacity),
+            "attend": DeviceSchedule("attend", UNIT, THREADS, 1, ATTEND, FUNCTIONS, capacity)},
         orders={"reduce": _reduce, "contract": lambda extent: UNIT.order, "attend": lambda extent: ATTEND})

@@ -49,7 +49,7 @@ def make_slice_target() -> DeviceTarget:
         writer=_write,
         kernels={
             "row": DeviceSchedule("row", UNIT, THREADS, capacity=capacity),
-            "matmul": DeviceSchedule("matmul", UNIT, PRODUCT_THREADS, 1, UNIT.order, capacity),
-            "attend": DeviceSchedule("attend", UNIT, THREADS, 1, ATTEND, capacity)},
+            "matmul": DeviceSchedule("matmul", UNIT, PRODUCT_THREADS, 1, UNIT.order, capacity=capacity),
+            "attend": DeviceSchedule("attend", UNIT, THREADS, 1, ATTEND, capacity=capacity)},
         orders={"reduce": _reduce, "contract": lambda extent: UNIT.order, "attend": lambda extent: ATTEND},
         instructions={"matmul": ("UTCQMMA",), "attend": ("UTCHMMA",)})

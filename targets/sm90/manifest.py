@@ -45,7 +45,7 @@ def make_slice_target() -> DeviceTarget:
         writer=_write,
         kernels={
             "row": DeviceSchedule("row", UNIT, THREADS, capacity=capacity),
-            "matmul": DeviceSchedule("matmul", UNIT, THREADS, STAGES, UNIT.order, capacity),
-            "attend": DeviceSchedule("attend", UNIT, THREADS, 1, ATTEND, capacity)},
+            "matmul": DeviceSchedule("matmul", UNIT, THREADS, STAGES, UNIT.order, capacity=capacity),
+            "attend": DeviceSchedule("attend", UNIT, THREADS, 1, ATTEND, capacity=capacity)},
         orders={"reduce": _reduce, "contract": lambda extent: UNIT.order, "attend": lambda extent: ATTEND},
         instructions={"matmul": ("HGMMA",), "attend": ("HGMMA",)})

@@ -139,7 +139,7 @@ def page_buffer(q: Quantised, type_: StateType) -> Tensor:
     codes, scales = records(q, type_.elem)
     pages = codes.shape[0] // type_.capacity
     out = torch.full((pages, type_.page_bytes), 0xFF, dtype=torch.uint8)
-    for part, offset in ((codes, type_.offset), (scales, type_.scale_offset)):
+    for part, offset in ((codes, 0), (scales, type_.scale_offset)):
         flat = part.reshape(pages, -1)
         out[:, offset: offset + flat.shape[1]] = flat
     return out

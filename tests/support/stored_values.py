@@ -63,7 +63,7 @@ def value_arrays(value: Data, type_: TensorType) -> list[Stored]:
 
 
 def state_array(value: State) -> Stored:
-    """The buffer of a state. Of pages only this section's bytes are set; all others are poison."""
+    """The buffer of a state, from its section on. Of pages only this section's bytes are set; all others are poison."""
     type_, codec = value.type, value.type.codec
     if codec is None:
         return plain_bytes(value.data, type_.elem)
@@ -74,7 +74,7 @@ def state_array(value: State) -> Stored:
         return numpy.ascontiguousarray(numpy.concatenate((codes, scales), axis=1))
     pages = value.records // type_.capacity
     out = numpy.full((pages, type_.page_bytes), POISON, numpy.uint8)
-    for start, part in ((type_.offset, codes), (type_.scale_offset, scales)):
+    for start, part in ((0, codes), (type_.scale_offset, scales)):
         block = part.reshape(pages, -1)
         out[:, start : start + block.shape[1]] = block
     return out
@@ -90,7 +90,7 @@ def section_mask(type_: StateType, shape: tuple[int, ...]) -> Stored:
     assert codec is not None
     code_bytes = type_.capacity * codec.code_bytes(type_.width)
     scale_bytes = type_.capacity * (type_.width // codec.group)
-    mask[:, type_.offset : type_.offset + code_bytes] = True
+    mask[:, :code_bytes] = True
     mask[:, type_.scale_offset : type_.scale_offset + scale_bytes] = True
     return mask
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import zip_longest
 
 import pytest
 from support.compiled_model import scheduled_model
@@ -9,7 +10,7 @@ from support.compiled_model import scheduled_model
 from dinfc.ir.graph import Module
 from dinfc.ir.parse import parse_module
 from dinfc.ir.text import print_module
-from dinfc.ir.verify import verify_module
+from dinfc.ir.verify import check_function
 from dinfc.passes.base import Context
 from dinfc.pipeline import Run, load_target, run_pipeline
 
@@ -34,13 +35,16 @@ def test_text_round_trip(example: str, stage: str) -> None:
     text = print_module(module)
     again = parse_module(text)
     assert list(again.functions) == list(module.functions)
-    assert print_module(again) == text
+    different = [f"{a}\n{b}" for a, b in zip_longest(text.splitlines(), print_module(again).splitlines()) if a != b]
+    assert different[:1] == []
 
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_what_was_parsed_verifies(example: str, stage: str) -> None:
-    verify_module(parse_module(print_module(module_after(example, stage))))
+    module = parse_module(print_module(module_after(example, stage)))
+    problems = [p for f in module.functions.values() for p in check_function(f, module)]
+    assert [str(p)[:300] for p in problems[:1]] == []
 
 
 def test_full_size_has_every_layer_kind_once() -> None:
