@@ -20,13 +20,13 @@ symbol T in [1, 4096]
 func @slice(%x: bf16[T, {hidden}], %attn_norm.weight: bf16[{hidden}], %attn.wq_a: wfp8<32x32>[{rank}, {hidden}], \
 %q: bf16[T, {heads}, {channels}], %index: i32[T, {listed}], %current: mxfp8<32>[T, {channels}], \
 %ring: ring<mxfp8<32>[{channels}], {RING}>, %attn.sink: f32[{heads}], \
-%main: pages<fp4e4m3<16>[{channels}], {RECORDS}, {page}, {INDEX_SECTION}, {INDEX_SECTION + codes}>) \
--> (bf16[T, {rank}], bf16[T, {heads}, {channels}]) {{
+%main: pages<fp4e4m3<16>[{channels}], {RECORDS}, {page}, {INDEX_SECTION}, {codes}>) \
+-> (mxfp8<32>[T, {hidden}], bf16[T, {rank}], bf16[T, {heads}, {channels}]) {{
   %h  = rms_norm(%x, %attn_norm.weight) {{eps = 1e-20}} : bf16[T, {hidden}]
   %hq = quantize(%h) {{codec = "mxfp8<32>"}} : mxfp8<32>[T, {hidden}]
   %qa = contract(%hq, %attn.wq_a) {{cls = "G8"}} : bf16[T, {rank}]
   %o  = sparse_attend(%q, %index, %current, %ring, %attn.sink, %main) {{scale = {channels ** -0.5!r}}} \
 : bf16[T, {heads}, {channels}]
-  return %qa, %o
+  return %hq, %qa, %o
 }}
 """

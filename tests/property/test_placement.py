@@ -1,4 +1,4 @@
-"""plan_memory must never let two values that are in use together share a byte, and must place them the same way twice."""
+"""plan_memory never lets two values in use together share a byte, and places them the same way twice."""
 from __future__ import annotations
 
 from hypothesis import given, settings
@@ -24,7 +24,8 @@ def test_values_in_use_together_share_no_byte(spans: list[tuple[int, int, int]])
         assert layout.offsets[i] + a.size <= layout.total
         for j, b in enumerate(blocks[:i]):
             if a.meets(b) and a.size and b.size:
-                assert layout.offsets[i] + a.size <= layout.offsets[j] or layout.offsets[j] + b.size <= layout.offsets[i]
+                first, second = layout.offsets[i], layout.offsets[j]
+                assert first + a.size <= second or second + b.size <= first
 
 
 @settings(max_examples=100, deadline=None)

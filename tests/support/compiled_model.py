@@ -1,4 +1,4 @@
-"""A model through all passes and into a kernel library, for tests; made once a process and kept in a cache of objects."""
+"""A model through all passes and into a kernel library, for tests; made once a process, objects are cached."""
 from __future__ import annotations
 
 import ctypes

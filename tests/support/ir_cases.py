@@ -7,7 +7,7 @@
     // CHECK:
     func @f(...) ...                             (the whole printed module)
 
-or, where the passes must refuse the input, `// ERROR: text` instead of CHECK: every such line must be part of the error.
+or, where the passes must refuse the input, `// ERROR: text` instead of CHECK: every such line is part of the error.
 Symbols T, S, R are declared for every file. The IR and the level are verified after every pass.
 """
 from __future__ import annotations

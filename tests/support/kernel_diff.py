@@ -19,7 +19,17 @@ from dinfc.ir.graph import Module, Op
 from dinfc.ir.interpret import Evaluation, Interpreter
 from dinfc.ir.tile.program import SCALARS
 from dinfc.ir.types import StateType, TensorType
-from support.stored_values import POISON, Stored, bf16_numbers, section_mask, state_array, unpack_codes, value_arrays
+from support.stored_values import (
+    POISON,
+    Stored,
+    bf16_numbers,
+    read_state,
+    read_value,
+    section_mask,
+    state_array,
+    unpack_codes,
+    value_arrays,
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,50 @@ class CheckedRegions(Interpreter):
             results = inner(evaluation, region, args)
             call.run()
             self.findings += call.compare(results)
+            return results
+
+        return run
+
+
+class ChainedKernels(CheckedRegions):
+    """Regions give what their kernels give: a whole function runs on kernels, one after the other."""
+
+    def _evaluate(self, op: Op) -> Callable[[Evaluation, Op, list[Data]], list[Data]]:
+        if op.kind != "region":
+            return Interpreter._evaluate(self, op)
+
+        def run(evaluation: Evaluation, region: Op, args: list[Data]) -> list[Data]:
+            call = KernelCall(self, region, evaluation, args)
+            call.run()
+            return call.results()
+
+        return run
+
+
+class CheckedCalls(Interpreter):
+    """`call`s are interpreted, and run on kernels from the same operands; `errors` gets, for each row of the streams X
+    that a layer returns, its largest error relative to the row's largest element."""
+
+    def __init__(self, module: Module, weights: Mapping[str, Data], chained: ChainedKernels) -> None:
+        super().__init__(module, weights)
+        self.chained = chained
+        self.errors: dict[str, list[float]] = {}
+
+    def _evaluate(self, op: Op) -> Callable[[Evaluation, Op, list[Data]], list[Data]]:
+        inner = super()._evaluate(op)
+        if op.kind != "call":
+            return inner
+
+        def run(evaluation: Evaluation, call: Op, args: list[Data]) -> list[Data]:
+            copies: list[Data] = [a.clone() if isinstance(a, State) else a for a in args]
+            results = inner(evaluation, call, args)
+            callee = str(call.attrs["callee"])
+            got = self.chained.evaluation(evaluation.symbols).call(callee, copies)
+            ref, y = results[0], got[0]
+            assert isinstance(ref, Tensor) and isinstance(y, Tensor)
+            flat = ref.reshape(ref.shape[0], -1)
+            error = (y.reshape(flat.shape) - flat).abs().amax(1) / flat.abs().amax(1)
+            self.errors.setdefault(callee, []).extend(error.tolist())
             return results
 
         return run
@@ -113,6 +167,28 @@ class KernelCall:
         if (failure := library.dinfc_last_error()) is not None:
             raise AssertionError(failure.decode())
 
+    def results(self) -> list[Data]:
+        """What the kernel made; states that it wrote are copied back."""
+        outputs, out = iter(self.outputs), []
+        for result in self.region.regions[0].results:
+            if isinstance(result.type, StateType):
+                number = self.written_state(result.type)
+                state = self.args[number]
+                made = read_state(self.states[number], result.type)
+                assert isinstance(state, State)
+                state.data, state.scales = made.data, made.scales
+                state._values = None
+                out.append(state)
+            else:
+                out.append(read_value(next(outputs), result.type))
+        return out
+
+    def written_state(self, type_: StateType) -> int:
+        """Number of the operand whose next version a result is."""
+        body = self.region.regions[0]
+        return next(n for n, p in enumerate(body.params) if p.type == type_
+                    and any(op.kind == "state_write" and op.operands[0] is p for op in body.ops))
+
     def compare(self, results: list[Data]) -> list[Finding]:
         body, out = self.region.regions[0], []
         outputs = iter(self.outputs)
@@ -139,10 +215,7 @@ class KernelCall:
                        **measured)  # type: ignore[arg-type]
 
     def compare_state(self, type_: StateType, expected: State) -> dict[str, float]:
-        body = self.region.regions[0]
-        number = next(n for n, p in enumerate(body.params) if isinstance(p.type, StateType) and p.type == type_
-                      and any(op.kind == "state_write" and op.operands[0] is p for op in body.ops))
-        got, want = self.states[number], state_array(expected)
+        got, want = self.states[self.written_state(type_)], state_array(expected)
         mask = section_mask(type_, got.shape)
         return {"wrong": float(numpy.not_equal(bits(got), bits(want))[mask].mean())}
 

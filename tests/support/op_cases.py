@@ -1,19 +1,22 @@
 """Sample cases of ops, and what every op must satisfy on them.
 
-A kind contributes cases with `@cases("kind")` (tests/support/op_samples*.py); `all_cases()` collects them. The harness
+A kind contributes cases with `@cases("kind")`, or with one row of a table such as the one in op_samples_composite.py;
+`all_cases()` loads every file tests/support/op_samples*.py and collects them. The harness
 (tests/unit/test_ops_harness.py) walks the op registry, so an op without a case is a failing test.
 """
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from dinfc.ir import codecs
 from dinfc.ir.data import INT_POISON, Data, Quantised, State
-from dinfc.ir.graph import Builder, Function, Module, Op, Value
+from dinfc.ir.graph import Attr, Builder, Function, Module, Op, Value
 from dinfc.ir.interpret import Interpreter
 from dinfc.ir.scalar import FLOATS
 from dinfc.ir.types import Dim, StateType, Symbol, TensorType, dim_value, symbol
@@ -77,8 +80,8 @@ def cases(kind: str) -> Callable[[Make], Make]:
 
 def all_cases() -> dict[str, list[OpCase]]:
     """Cases by kind."""
-    from support import op_samples, op_samples_large  # noqa: F401 (they register)
-
+    for path in sorted(Path(__file__).parent.glob("op_samples*.py")):
+        importlib.import_module(f"support.{path.stem}")  # it registers its cases
     return {kind: list(make()) for kind, make in sorted(_MAKERS.items())}
 
 
@@ -93,6 +96,12 @@ def case(kind: str, name: str, params: Sequence[Value], build: Callable[[Builder
     symbols = {"T": ROWS, "S": 2}
     args = {p.name: (given or {}).get(p.name, random_value(p.type, symbols, generator)) for p in params}
     return OpCase(name, kind, module, args, **options)  # type: ignore[arg-type]
+
+
+def one_op(kind: str, name: str, params: Sequence[Value], attrs: Mapping[str, Attr] = {},
+           given: Mapping[str, Data] | None = None, **options: object) -> OpCase:
+    """A case that is one op with the parameters as its operands."""
+    return case(kind, name, params, lambda b, p: b.op(kind, list(p.values()), **attrs), given, **options)
 
 
 def value(name: str, elem: str, *shape: Dim, bounds: tuple[Dim, Dim] | None = None) -> Value:
@@ -154,16 +163,21 @@ def row_alone(case_: OpCase, row: int) -> list[Data]:
 
 def with_poisoned_rows(case_: OpCase) -> list[Data]:
     """The results with rows of NaN, 0xFF bytes and far integers behind the real ones."""
-    def extended(x: Tensor) -> Tensor:
-        fill = poison_of(x)
-        return torch.cat([x, torch.full((POISON_ROWS, *x.shape[1:]), fill, dtype=x.dtype)])
+    def extended(param: Value) -> Data:
+        def extend(x: Tensor) -> Tensor:
+            fill = poison_of(x, param.tensor.bounds, case_.symbols)
+            return torch.cat([x, torch.full((POISON_ROWS, *x.shape[1:]), fill, dtype=x.dtype)])
 
-    args = {p.name: map_tensors(case_.args[p.name], extended) if is_row_param(p) else case_.args[p.name]
-            for p in case_.function.params}
+        return map_tensors(case_.args[param.name], extend)
+
+    args = {p.name: extended(p) if is_row_param(p) else case_.args[p.name] for p in case_.function.params}
     return case_.run(args, T=ROWS + POISON_ROWS)
 
 
-def poison_of(x: Tensor) -> float:
+def poison_of(x: Tensor, bounds: tuple[Dim, Dim] | None, symbols: Mapping[str, int]) -> float:
+    """What unwritten memory might hold; an integer with bounds is the largest that its type allows."""
+    if bounds is not None:
+        return dim_value(bounds[1], dict(symbols)) - 1
     if x.dtype == torch.uint8:
         return 0xFF
     if x.dtype == torch.bool:

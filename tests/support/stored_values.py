@@ -97,3 +97,34 @@ def section_mask(type_: StateType, shape: tuple[int, ...]) -> Stored:
 
 def bf16_numbers(stored: Stored) -> NDArray[numpy.float64]:
     return (stored.astype(numpy.uint32) << 16).view(numpy.float32).astype(numpy.float64)
+
+
+def read_value(arrays: list[Stored], type_: TensorType) -> Data:
+    """The value that row-major buffers hold, as the interpreter has it."""
+    codec = type_.codec
+    if codec is not None:
+        codes = torch.from_numpy(unpack_codes(arrays[0], codec).astype(numpy.uint8))
+        return Quantised(codes, torch.from_numpy(arrays[1].copy()), codec)
+    if type_.elem == "bf16":
+        return torch.from_numpy(bf16_numbers(arrays[0]))
+    if type_.elem == "f32":
+        return torch.from_numpy(arrays[0].astype(numpy.float64))
+    if type_.elem == "bool":
+        return torch.from_numpy(arrays[0].astype(numpy.bool_))
+    return torch.from_numpy(arrays[0].astype(numpy.int64))
+
+
+def read_state(array: Stored, type_: StateType) -> State:
+    """The records that a state's buffer holds."""
+    codec = type_.codec
+    if codec is None:
+        numbers = array.astype(numpy.float64 if type_.elem == "f32" else numpy.int64)
+        return State(type_, torch.from_numpy(numbers))
+    code_bytes, groups = codec.code_bytes(type_.width), type_.width // codec.group
+    if type_.kind == "ring":
+        codes, scales = array[:, :code_bytes], array[:, code_bytes:]
+    else:
+        codes = array[:, : type_.capacity * code_bytes].reshape(-1, code_bytes)
+        scales = array[:, type_.scale_offset : type_.scale_offset + type_.capacity * groups].reshape(-1, groups)
+    return State(type_, torch.from_numpy(unpack_codes(codes, codec).astype(numpy.uint8)),
+                 torch.from_numpy(scales.copy()))

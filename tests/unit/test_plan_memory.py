@@ -1,4 +1,4 @@
-"""Every kernel must find its operands where the plan says, in every bucket; memory is what the limits allow, no more."""
+"""Every kernel finds its operands where the plan says, in every bucket; memory is what the limits allow, no more."""
 from __future__ import annotations
 
 import dataclasses
