@@ -93,7 +93,10 @@ def score(model: ReferenceModel, ids: Sequence[int], sizes: Sequence[int]) -> Te
 
 
 def write_logits(path: Path, logits: Sequence[Tensor]) -> None:
-    """`logits.0`, `logits.1`, ...; the file appears complete or not at all. Raises DinfcError E-CLI-004, E-BUILD-004."""
+    """`logits.0`, `logits.1`, ...; the file appears complete or not at all.
+
+    Raises DinfcError: E-CLI-004, E-BUILD-004.
+    """
     if path.exists():
         raise DinfcError("E-CLI-004", path=path)
     work = path.with_name(f".{path.name}.partial-{os.getpid()}")

@@ -27,8 +27,8 @@ def deployment_summary(compiled: Compiled) -> list[str]:
     lines = [f"checkpoint   {checkpoint.tensors:,} tensors, {size(checkpoint.nbytes)}{vision}"]
     if layout.page_bytes:
         lines.append(
-            f"pages        payload {round(layout.payload_per_token)} B a token; allocated {layout.page_bytes:,} B a page "
-            f"of {PAGE_TOKENS} tokens = {round(layout.page_bytes / PAGE_TOKENS)} B a token"
+            f"pages        payload {round(layout.payload_per_token)} B a token; allocated {layout.page_bytes:,} B "
+            f"a page of {PAGE_TOKENS} tokens = {round(layout.page_bytes / PAGE_TOKENS)} B a token"
         )
     lines.append(f"rings        {layout.ring_slot_bytes:,} B a slot")
     return lines

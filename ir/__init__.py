@@ -1,1 +1,1 @@
-"""Tensor IR and tile IR. Knows no other part of dinfc; everything else may import it (diagnostics are its only leaf)."""
+"""Tensor IR and tile IR. Knows no other part of dinfc; everything else may import it."""

@@ -17,10 +17,15 @@ def emap(b: Builder, fn: Callable[..., Operand], operands: Sequence[Value],
     """A `map`: `fn` gets one expression per operand (bf16 widened to f32) and gives the body.
 
     `dims`: result dims of each operand's dims, by default right-aligned with equal extents. `shape`: the result's dims,
-    by default what the operands cover. `dtype` is that of a body that is a plain number.
+    by default what the operands cover. `dtype` is that of a body that is a plain number. Raises IRError where the body
+    mixes dtypes.
     """
     args = [f32(x) if (x := arg(i, v.tensor.elem)).dtype == "bf16" else x for i, v in enumerate(operands)]
-    expr = lift(fn(*args), dtype)
+    try:
+        expr = lift(fn(*args), dtype)
+    except ValueError as error:
+        have = ", ".join(f"%{v.name}: {v.type}" for v in operands)
+        raise IRError(f"the element types of ({have}) do not fit together: {error}") from None
     return raw_map(b, expr, operands, dims, shape, hint, bounds)
 
 
@@ -40,6 +45,8 @@ def raw_map(b: Builder, expr: Expr, operands: Sequence[Value], dims: Sequence[Se
 def covered_shape(operands: Sequence[Value], dims: tuple[tuple[int, ...], ...]) -> tuple[Dim, ...]:
     """The result dims that operands cover. Raises IRError where one is not covered, or covered by unequal extents."""
     found: dict[int, Dim] = {}
+    if len(dims) != len(operands):
+        raise IRError(f"map: dims of {len(dims)} operands are given for {len(operands)}")
     for value, over in zip(operands, dims, strict=True):
         for d, extent in zip(over, value.tensor.shape, strict=False):
             if d in found and not same_dim(found[d], extent):

@@ -14,11 +14,13 @@ from .types import Codec, Dim, StateType, TensorType, Type, dim_text, parse_dim,
 Bounds = tuple[Dim, Dim] | None
 
 
-def int_attr(attrs: Mapping[str, Attr], name: str, default: int | None = None) -> int:
-    """An integer attribute. Raises IRError where it is missing (without a default) or of another type."""
+def int_attr(attrs: Mapping[str, Attr], name: str, default: int | None = None, least: int | None = None) -> int:
+    """An integer attribute. Raises IRError where it is missing (without a default), of another type or below `least`."""
     value = attrs.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int):
         raise IRError(f"attribute '{name}' must be an integer, it is {value!r}")
+    if least is not None and value < least:
+        raise IRError(f"attribute '{name}' must be at least {least}, it is {value}")
     return value
 
 
@@ -69,7 +71,7 @@ def to_dim(value: Attr) -> Dim:
     if isinstance(value, str):
         try:
             return parse_dim(value)
-        except (ValueError, SyntaxError, TypeError) as error:
+        except (ValueError, SyntaxError, TypeError, ZeroDivisionError) as error:
             raise IRError(f"not a dimension: {value!r} ({error})") from None
     raise IRError(f"a dimension must be an integer or a text, it is {value!r}")
 
@@ -140,6 +142,13 @@ def need_rank(value: Value, rank: int, what: str) -> tuple[Dim, ...]:
     if value.tensor.rank != rank:
         raise IRError(f"{what} %{value.name} must have {rank} dims, it is {value.tensor}")
     return value.tensor.shape
+
+
+def need_size(dim: Dim, what: str) -> int:
+    """A dim that must be a number of at least 1. Raises IRError where it is not, or depends on the step."""
+    if not isinstance(dim, int) or dim < 1:
+        raise IRError(f"{what} must be a number of at least 1, it is {dim_text(dim)}")
+    return dim
 
 
 def need_elem(value: Value, elems: Sequence[str], what: str) -> str:

@@ -18,7 +18,8 @@ DTYPE_BYTES = {"f32": 4, "bf16": 2, "i32": 4, "i64": 8, "u8": 1, "u32": 4, "bool
 FLOATS = ("f32", "bf16")
 
 # op -> arity. The result dtype is the first operand's unless `result_dtype` says otherwise.
-ARITH = {"add": 2, "sub": 2, "mul": 2, "div": 2, "fma": 3, "min": 2, "max": 2, "neg": 1, "abs": 1, "sqrt": 1, "floor": 1}
+ARITH = {"add": 2, "sub": 2, "mul": 2, "div": 2, "fma": 3, "min": 2, "max": 2, "neg": 1, "abs": 1, "sqrt": 1,
+         "floor": 1}
 # Functions whose realisation is a *function set* (ir/functions.py for the CPU, fp64 library functions in R64).
 TRANSCENDENTAL = {"exp": 1, "log": 1, "log1p": 1, "rsqrt": 1, "sigmoid": 1}
 INTEGER = {"idiv": 2, "mod": 2, "xor": 2, "and": 2, "or": 2, "shl": 2, "shr": 2}

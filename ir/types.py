@@ -92,8 +92,8 @@ class StateType:
 
     kind `ring`: [slots, capacity] records, slot of position p = p mod capacity; kind `pages`: one section of the paged
     cache. In a page of `page_bytes` bytes the section begins at `offset`; its record j has its codes at j * code bytes
-    and its scales at `scale_offset` + j * scale bytes, both counted from there. A kernel gets the address of its section
-    in page 0, so `offset` matters to the plan of an entry alone, and layers of one kind share kernels.
+    and its scales at `scale_offset` + j * scale bytes, both counted from there. A kernel gets the address of its
+    section in page 0, so `offset` matters to the plan of an entry alone, and layers of one kind share kernels.
     `elem`/`width`: record contents (a codec value of `width` elements, or `width` plain scalars).
     """
 

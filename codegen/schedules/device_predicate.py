@@ -1,8 +1,9 @@
 """Programs for devices whose matrix unit cannot branch on what the vector unit computed (Ascend's cube).
 
 Scalars of a block that come from memory are kept in one-element buffers, and a branch around products becomes its
-condition on every vector statement inside; the products themselves run always. That changes nothing where the condition
-is false, since such a product's accumulator is filled inside the branch and read inside it only, under the condition.
+condition on those vector statements inside whose effect is seen outside of it, or which read global memory (that may be
+safe under the condition only). Everything else, the products included, runs always: where the condition is false it
+changes buffers that nobody outside of the branch looks at, and what the products read has been written.
 """
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from dinfc.ir.tile.program import (
     statements,
 )
 
-from .device_walk import Body, DeviceError, bind, buffers_of, rewrite, sizes, written
+from .device_walk import Body, DeviceError, bind, buffers_of, loads, own_expressions, read, rewrite, sizes, written
 
 
 def predicate_products(program: Program) -> Program:
@@ -37,15 +38,34 @@ def predicate_products(program: Program) -> Program:
     """
     if not any(isinstance(s, Dot) for s in statements(program.body)):
         return program
-    rules = _Rules(buffers_of(program))
+    rules = _Rules(program, buffers_of(program))
     body = rules.block(program.body, {}, ())
     return replace(program, body=(*(Alloc(b) for b in rules.kept), *body))
 
 
 @dataclass
 class _Rules:
+    program: Program
     buffers: Mapping[str, Buffer]
     kept: list[Buffer] = field(default_factory=list)
+    private: frozenset[str] = frozenset()  # buffers that only the branch which is being rewritten uses
+
+    def only_inside(self, branch: Stmt) -> frozenset[str]:
+        """Local buffers that no statement outside of the branch reads or writes."""
+        inside = set(map(id, statements((branch,))))
+        outside: set[str] = set()
+        for s in statements(self.program.body):
+            if id(s) not in inside:
+                outside |= {str(n.attr) for n in loads(own_expressions(s))}
+                if isinstance(s, Store | Fill | Copy | Dot):
+                    outside |= read((s,)) | written((s,))
+        return frozenset(n for n, b in self.buffers.items() if b.space != "global" and n not in outside)
+
+    def is_seen(self, s: For) -> bool:
+        """Must the nest stay under the condition?"""
+        reads = {str(n.attr) for inner in statements((s,)) for n in loads(own_expressions(inner))}
+        return bool(written((s,)) - self.private) or any(
+            n in self.buffers and self.buffers[n].space == "global" for n in reads)
 
     def block(self, body: Body, values: dict[str, Expr], guards: tuple[Expr, ...]) -> Body:
         """Statements of a block, under these conditions; `values`: what scalars have become."""
@@ -59,9 +79,11 @@ class _Rules:
                 out.append(self.keep(s, values, guards))
             elif isinstance(s, If) and any(isinstance(inner, Dot) for inner in statements(s.then)):
                 _check_private(s)
-                if s.otherwise:
-                    raise DeviceError("a branch around products has an else part")
-                out += self.block(s.then, values, (*guards, s.cond))
+                if s.otherwise or guards:
+                    raise DeviceError("a branch around products has an else part or lies in another one")
+                self.private = self.only_inside(original)
+                out += self.block(s.then, values, (s.cond,))
+                self.private = frozenset()
             elif isinstance(s, For) and s.kind in ("serial", "pipelined") and not guards:
                 out.append(replace(s, body=self.block(s.body, values, ())))
             elif isinstance(s, Dot | Alloc | Comment) or self.starts_product(s, body):
@@ -69,7 +91,7 @@ class _Rules:
             elif isinstance(s, Fill):
                 out.append(_fill_nest(self.buffers[s.buffer], s.value, guards) if guards else s)
             elif isinstance(s, For) and guards:
-                out.append(_guarded(s, guards))
+                out.append(_guarded(s, guards) if self.is_seen(s) else s)
             elif isinstance(s, Copy) and guards:
                 raise DeviceError(f"copy {s.dst} = {s.src} inside a branch around products")
             else:

@@ -20,6 +20,7 @@ class BlockMax(Composite):
     """
 
     kind = "block_max"
+    takes = (2, 2)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "block")
@@ -48,6 +49,7 @@ class CompactLength(Composite):
     """candidates i32 `[T, N_c]`, end i32 `[T]` -> i32 `[T]`: valid entries of the compact list."""
 
     kind = "compact_length"
+    takes = (2, 2)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "block")
@@ -67,6 +69,7 @@ class RestoreBlocks(Composite):
     """index i32 `[T, k]` into the compact list, candidates i32 `[T, N_c]` -> compressed token i32 `[T, k]`, -1 kept."""
 
     kind = "restore_blocks"
+    takes = (2, 2)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "block")

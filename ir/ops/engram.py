@@ -19,6 +19,7 @@ class EngramHash(Composite):
     """
 
     kind = "engram_hash"
+    takes = (5, 5)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "rows")
@@ -69,6 +70,7 @@ class EngramGate(Composite):
     -> X + g v, bf16. Rows without an entry (-1) keep X as it is."""
 
     kind = "engram_gate"
+    takes = (5, 5)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "eps")

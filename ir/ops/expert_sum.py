@@ -16,6 +16,7 @@ class ExpertSum(Composite):
     slot order, one rounding."""
 
     kind = "expert_sum"
+    takes = (3, 3)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs)

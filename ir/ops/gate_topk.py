@@ -18,6 +18,7 @@ class GateTopk(Composite):
     """
 
     kind = "gate_topk"
+    takes = (2, 2)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "k", "scale")

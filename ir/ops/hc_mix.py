@@ -16,6 +16,7 @@ class HcMix(Composite):
     C `[T, m, m]`, all f32. `eps` is eps_h, `norm_eps` that of the norm, `iters` the Sinkhorn iterations."""
 
     kind = "hc_mix"
+    takes = (4, 4)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "eps", "norm_eps", "iters")

@@ -15,6 +15,7 @@ class HcApply(Composite):
     """X bf16 `[T, m, D]`, pre f32 `[T, m]` -> bf16 `[T, D]`: bf(sum_j pre_j X_j)."""
 
     kind = "hc_apply"
+    takes = (2, 2)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs)
@@ -33,6 +34,7 @@ class HcPost(Composite):
     """
 
     kind = "hc_post"
+    takes = (4, 4)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs)

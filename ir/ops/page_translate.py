@@ -20,6 +20,7 @@ class PageTranslate(Composite):
     """
 
     kind = "page_translate"
+    takes = (3, 3)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "capacity")

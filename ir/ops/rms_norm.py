@@ -15,6 +15,7 @@ class RmsNorm(Composite):
     """x bf16 `[.., n]`, w bf16 `[n]` -> bf16 `[.., n]`: bf(x * rsqrt(mean(x^2) + eps) * w), over the last dim."""
 
     kind = "rms_norm"
+    takes = (2, 2)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "eps")

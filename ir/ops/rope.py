@@ -19,6 +19,7 @@ class Rope(Composite):
     """
 
     kind = "rope"
+    takes = (2, 2)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "conj")

@@ -16,6 +16,7 @@ class SoftmaxPool(Composite):
     bf(sum_u softmax_u(gate_u) * latent_u) over the two tokens."""
 
     kind = "softmax_pool"
+    takes = (2, 2)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs)

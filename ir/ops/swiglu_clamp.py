@@ -18,6 +18,7 @@ class SwigluClamp(Composite):
     """
 
     kind = "swiglu_clamp"
+    takes = (1, 2)
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "limit")

@@ -97,7 +97,8 @@ class Fill:
 class Copy:
     """Copies a tile: `dst[0:shape] = src[offsets : offsets+shape]`, whole `dst`.
 
-    Elements whose source index is outside `[0, limits)` are set to zero; dims with a None limit must be provably inside.
+    Elements whose source index is outside `[0, limits)` are set to zero; dims with a None limit must provably be
+    inside.
     `rows`: gather, the source index of dim 0 is `rows[i]` (a 1-d integer buffer of length shape[0], any space) instead
     of offsets[0]+i; a negative or too large row gives zeros.
     """
