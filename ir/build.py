@@ -23,7 +23,7 @@ def emap(b: Builder, fn: Callable[..., Operand], operands: Sequence[Value],
     args = [f32(x) if (x := arg(i, v.tensor.elem)).dtype == "bf16" else x for i, v in enumerate(operands)]
     try:
         expr = lift(fn(*args), dtype)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         have = ", ".join(f"%{v.name}: {v.type}" for v in operands)
         raise IRError(f"the element types of ({have}) do not fit together: {error}") from None
     return raw_map(b, expr, operands, dims, shape, hint, bounds)

@@ -15,7 +15,7 @@ Bounds = tuple[Dim, Dim] | None
 
 
 def int_attr(attrs: Mapping[str, Attr], name: str, default: int | None = None, least: int | None = None) -> int:
-    """An integer attribute. Raises IRError where it is missing (without a default), of another type or below `least`."""
+    """An integer attribute. Raises IRError where it is missing (without default), no integer or less than `least`."""
     value = attrs.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int):
         raise IRError(f"attribute '{name}' must be an integer, it is {value!r}")

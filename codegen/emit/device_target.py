@@ -13,9 +13,12 @@ from dinfc.ir.types import TensorType
 
 @dataclass(frozen=True)
 class DeviceTarget:
-    """One device. `orders`: kind of reduction -> its order text as a function of the reduced extent; `writer`: program,
-    threads, stages -> dialect text; `arch`: what its compiler calls it; `lowering`: what TileLang calls it; `suffix`: of
-    its source files; `instructions`: anchor class -> mnemonics that its machine code must hold."""
+    """One device.
+
+    `orders`: kind of reduction -> its order text as a function of the reduced extent; `writer`: program, threads,
+    stages -> dialect text; `arch`: what its compiler calls it; `lowering`: what TileLang calls it; `suffix`: of its
+    source files; `instructions`: anchor class -> mnemonics that its machine code must hold.
+    """
 
     name: str
     limits: TargetLimits

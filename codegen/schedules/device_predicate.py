@@ -38,28 +38,19 @@ def predicate_products(program: Program) -> Program:
     """
     if not any(isinstance(s, Dot) for s in statements(program.body)):
         return program
-    rules = _Rules(program, buffers_of(program))
+    buffers = buffers_of(program)
+    outside = _used_outside(program.body)
+    private = frozenset(n for n, b in buffers.items() if b.space != "global" and n not in outside)
+    rules = _Rules(buffers, private)
     body = rules.block(program.body, {}, ())
     return replace(program, body=(*(Alloc(b) for b in rules.kept), *body))
 
 
 @dataclass
 class _Rules:
-    program: Program
     buffers: Mapping[str, Buffer]
+    private: frozenset[str]  # local buffers that only branches around products use
     kept: list[Buffer] = field(default_factory=list)
-    private: frozenset[str] = frozenset()  # buffers that only the branch which is being rewritten uses
-
-    def only_inside(self, branch: Stmt) -> frozenset[str]:
-        """Local buffers that no statement outside of the branch reads or writes."""
-        inside = set(map(id, statements((branch,))))
-        outside: set[str] = set()
-        for s in statements(self.program.body):
-            if id(s) not in inside:
-                outside |= {str(n.attr) for n in loads(own_expressions(s))}
-                if isinstance(s, Store | Fill | Copy | Dot):
-                    outside |= read((s,)) | written((s,))
-        return frozenset(n for n, b in self.buffers.items() if b.space != "global" and n not in outside)
 
     def is_seen(self, s: For) -> bool:
         """Must the nest stay under the condition?"""
@@ -81,9 +72,7 @@ class _Rules:
                 _check_private(s)
                 if s.otherwise or guards:
                     raise DeviceError("a branch around products has an else part or lies in another one")
-                self.private = self.only_inside(original)
                 out += self.block(s.then, values, (s.cond,))
-                self.private = frozenset()
             elif isinstance(s, For) and s.kind in ("serial", "pipelined") and not guards:
                 out.append(replace(s, body=self.block(s.body, values, ())))
             elif isinstance(s, Dot | Alloc | Comment) or self.starts_product(s, body):
@@ -113,6 +102,19 @@ class _Rules:
         stored = Store(buffer.name, (var("one"),), var(s.name, s.value.dtype))
         inner: Body = (s, stored)
         return For("one", const(1), "parallel", (If(_all(guards), inner),) if guards else inner)
+
+
+def _used_outside(body: Body) -> set[str]:
+    """Buffers that statements outside of branches around products read or write."""
+    out: set[str] = set()
+    for s in body:
+        if isinstance(s, If) and any(isinstance(inner, Dot) for inner in statements(s.then)):
+            continue
+        if isinstance(s, For) and any(isinstance(inner, Dot) for inner in statements(s.body)):
+            out |= _used_outside(s.body)
+        else:
+            out |= read((s,)) | written((s,))
+    return out
 
 
 def _check_private(s: If) -> None:

@@ -37,7 +37,7 @@ BASES: Mapping[str, Schedule] = {"row": RowSchedule(), "matmul": MatmulSchedule(
 @dataclass(frozen=True)
 class DeviceSchedule:
     """One anchor class on one device. `order`: text of the order of a product of this class ("" for rows, whose order
-    is the op's own); `functions`: the device's function set; `capacity`: limits by the classes of device_capacity.py."""
+    is the op's own); `functions`: the device's function set; `capacity`: limits by classes of device_capacity.py."""
 
     anchor: str
     unit: TensorUnit

@@ -24,7 +24,7 @@ class BlockMax(Composite):
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "block")
-        block = int_attr(attrs, "block")
+        block = int_attr(attrs, "block", least=1)
         scores, end = operands
         rows, width = need_rank(scores, 2, "scores")
         if not isinstance(width, int) or width % block:
@@ -53,7 +53,7 @@ class CompactLength(Composite):
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "block")
-        block = int_attr(attrs, "block")
+        block = int_attr(attrs, "block", least=1)
         cand, end = operands
 
         def part(c: Expr, e: Expr) -> Expr:
@@ -73,7 +73,7 @@ class RestoreBlocks(Composite):
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "block")
-        block = int_attr(attrs, "block")
+        block = int_attr(attrs, "block", least=1)
         chosen, cand = operands
         rows, k = need_rank(chosen, 2, "index")
         row = emap(b, lambda: index(0), [], shape=(rows, k), bounds=(0, rows), hint="row")

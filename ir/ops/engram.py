@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from ..build import concat, emap, reduce_sum, slice_, view
 from ..composite import Composite
 from ..graph import Attr, Builder, Value, register
-from ..opkit import int_attr, known_attrs, need_rank, number_attr
+from ..opkit import int_attr, known_attrs, need_rank, need_shape, need_size, number_attr
 from ..scalar import Expr, apply, bf16, cast, compare, const, land, select
 
 
@@ -23,13 +23,15 @@ class EngramHash(Composite):
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "rows")
-        table_rows = int_attr(attrs, "rows")
+        table_rows = int_attr(attrs, "rows", least=1)
         ids, multipliers, primes, offsets, pad = operands
-        rows, n_max = need_rank(ids, 2, "compressed ids")
+        rows, depth = need_rank(ids, 2, "compressed ids")
+        n_max = need_size(depth, "the ids of a row")
         orders, heads = need_rank(primes, 2, "primes")
-        assert isinstance(n_max, int)
-        assert isinstance(orders, int)
-        assert isinstance(heads, int)
+        need_shape(primes, (n_max - 1, need_size(heads, "hash heads")), "primes")
+        need_shape(offsets, (n_max - 1, heads), "offsets")
+        need_shape(multipliers, (n_max,), "multipliers")
+        need_shape(pad, (), "pad")
         own = view(b, slice_(b, ids, 1, 0, 1), (rows,), hint="own")
         known = own
         acc = self._product(b, own, multipliers, 0, rows, None)
@@ -49,7 +51,8 @@ class EngramHash(Composite):
 
         dims = [(0, 1), (1, 2), (1, 2), (0,)]
         out = emap(b, place, [stacked, primes, offsets, own], dims=dims, bounds=(-1, table_rows), hint="rows")
-        return [view(b, out, (rows, orders * heads), hint="engram_rows")]
+        return [view(b, out, (rows, need_size(orders, "n-gram orders") * need_size(heads, "hash heads")),
+                     hint="engram_rows")]
 
     @staticmethod
     def _product(b: Builder, ids: Value, multipliers: Value, k: int, rows: object, acc: Value | None) -> Value:
@@ -76,9 +79,10 @@ class EngramGate(Composite):
         known_attrs(attrs, "eps")
         eps = float(number_attr(attrs, "eps"))
         x, kv, wq, wk, entries = operands
-        rows, m, width = need_rank(x, 3, "streams")
-        assert isinstance(m, int)
-        assert isinstance(width, int)
+        rows, streams, channels = need_rank(x, 3, "streams")
+        m, width = need_size(streams, "the number of streams"), need_size(channels, "the width of a stream")
+        need_shape(kv, (rows, (m + 1) * width), "keys and value")
+        need_rank(entries, 2, "table rows")
         k = view(b, slice_(b, kv, 1, 0, m * width), (rows, m, width), hint="k")
         v = slice_(b, kv, 1, m * width, (m + 1) * width, hint="v")
         own = view(b, slice_(b, entries, 1, 0, 1), (rows,), hint="own")

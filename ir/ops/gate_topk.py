@@ -23,7 +23,7 @@ class GateTopk(Composite):
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "k", "scale")
         z, bias = operands
-        k, scale = int_attr(attrs, "k"), float(number_attr(attrs, "scale"))
+        k, scale = int_attr(attrs, "k", least=1), float(number_attr(attrs, "scale"))
         rows, experts = need_rank(z, 2, "router logits")
         need_shape(bias, (experts,), "bias")
         if not isinstance(experts, int) or k > experts:

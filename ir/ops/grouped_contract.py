@@ -42,7 +42,7 @@ class GroupedContract(OpDef):
         need_elem(rows, ("i32",), "rows")
         need_elem(tile_expert, ("i32",), "tile_expert")
         (places,), (tiles,) = need_rank(rows, 1, "rows"), need_rank(tile_expert, 1, "tile_expert")
-        need_dim(places, simplify_dim(sympy.sympify(tiles) * int_attr(attrs, "tile")), "rows and tiles * tile")
+        need_dim(places, simplify_dim(sympy.sympify(tiles) * int_attr(attrs, "tile", least=1)), "rows and tiles * tile")
         return [TensorType(elem, (places, b.tensor.shape[1]))]
 
     def evaluate(self, ev: Evaluation, op: Op, args: list[Data]) -> list[Data]:

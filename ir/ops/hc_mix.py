@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from ..build import contract, emap, reduce_max, reduce_sum, repeat, slice_, view
 from ..composite import Composite
 from ..graph import Attr, Builder, Value, register
-from ..opkit import int_attr, known_attrs, need_rank, number_attr
+from ..opkit import int_attr, known_attrs, need_rank, need_shape, need_size, number_attr
 from ..scalar import Expr, apply
 
 
@@ -22,10 +22,12 @@ class HcMix(Composite):
         known_attrs(attrs, "eps", "norm_eps", "iters")
         x, fn, scale, base = operands
         eps, norm_eps = float(number_attr(attrs, "eps")), float(number_attr(attrs, "norm_eps"))
-        rows, m, width = need_rank(x, 3, "streams")
-        assert isinstance(m, int)
-        assert isinstance(width, int)
-        n = m * width
+        rows, streams, channels = need_rank(x, 3, "streams")
+        m = need_size(streams, "the number of streams")
+        n = m * need_size(channels, "the width of a stream")
+        need_shape(fn, (m * (m + 2), n), "mix weights")
+        need_shape(scale, (3,), "scale")
+        need_shape(base, (m * (m + 2),), "base")
         flat = view(b, x, (rows, n), hint="flat")
         total = reduce_sum(b, emap(b, lambda v: v * v, [flat], hint="squares"), 1, hint="square_sum")
         rho = emap(b, lambda s: apply("rsqrt", s / float(n) + norm_eps), [total], hint="rho")
@@ -50,7 +52,7 @@ class HcMix(Composite):
         pre = part(0, 0, m, ("sigmoid", "eps"))
         post = part(1, m, 2 * m, ("sigmoid", "double"))
         logits = view(b, part(2, 2 * m, 2 * m + m * m, ()), (rows, m, m), hint="A")
-        return [pre, post, sinkhorn(b, logits, eps, int_attr(attrs, "iters"))]
+        return [pre, post, sinkhorn(b, logits, eps, int_attr(attrs, "iters", least=1))]
 
 
 def sinkhorn(b: Builder, logits: Value, eps: float, iters: int) -> Value:

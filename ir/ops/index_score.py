@@ -62,7 +62,7 @@ class IndexScore(OpDef):
             need_elem(value, ("i32",), what)
         need_shape(seq, (rows,), "seq")
         need_shape(end, (rows,), "end")
-        width, block = int_attr(attrs, "width"), int_attr(attrs, "block", 0)
+        width, block = int_attr(attrs, "width", least=1), int_attr(attrs, "block", 0, least=0)
         text_attr(attrs, "order", "")
         if (len(operands) == 7) != (block > 0):
             raise IRError("'block' and the operand cand belong together")

@@ -24,7 +24,7 @@ class PageTranslate(Composite):
 
     def build(self, b: Builder, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Value]:
         known_attrs(attrs, "capacity")
-        capacity = int_attr(attrs, "capacity")
+        capacity = int_attr(attrs, "capacity", least=1)
         token, table, seq = operands
         rows, k = need_rank(token, 2, "index")
         row = emap(b, lambda s: s, [seq], dims=[(0,)], shape=(rows, k), hint="seq_row")

@@ -25,8 +25,7 @@ class Repeat(OpDef):
 
     def infer(self, operands: Sequence[Value], attrs: Mapping[str, Attr]) -> list[Type]:
         known_attrs(attrs, "count")
-        if int_attr(attrs, "count") < 0:
-            raise IRError("count must not be negative")
+        int_attr(attrs, "count", least=0)
         if any(isinstance(v.type, StateType) for v in operands):
             raise IRError("a state cannot be carried")
         return [v.type for v in operands]

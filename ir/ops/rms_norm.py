@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from ..build import emap, reduce_sum
 from ..composite import Composite
 from ..graph import Attr, Builder, IRError, Value, register
-from ..opkit import known_attrs, need_shape, number_attr
+from ..opkit import known_attrs, need_shape, need_size, number_attr
 from ..scalar import Expr, apply, bf16
 
 
@@ -21,9 +21,9 @@ class RmsNorm(Composite):
         known_attrs(attrs, "eps")
         x, w = operands
         eps = number_attr(attrs, "eps")
-        n = x.tensor.shape[-1]
-        if not isinstance(n, int):
-            raise IRError(f"rms_norm needs a constant width, %{x.name} is {x.tensor}")
+        if x.tensor.rank == 0:
+            raise IRError(f"rms_norm needs rows, %{x.name} is {x.tensor}")
+        n = need_size(x.tensor.shape[-1], "the width of a row")
         need_shape(w, (n,), "weight")
         squares = emap(b, lambda v: v * v, [x], hint="squares")
         total = reduce_sum(b, squares, -1, hint="square_sum")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from ..build import concat, emap, slice_, view
 from ..composite import Composite
 from ..graph import Attr, Builder, IRError, Value, register
-from ..opkit import flag_attr, known_attrs, need_rank
+from ..opkit import flag_attr, known_attrs, need_rank, need_size
 from ..scalar import bf16
 
 
@@ -25,8 +25,11 @@ class Rope(Composite):
         known_attrs(attrs, "conj")
         x, cs = operands
         sign = -1.0 if flag_attr(attrs, "conj") else 1.0
-        width, rotary = x.tensor.shape[-1], need_rank(cs, 2, "table rows")[1]
-        if not isinstance(width, int) or not isinstance(rotary, int) or rotary > width or rotary % 2:
+        if x.tensor.rank < 2:
+            raise IRError(f"rope needs rows of vectors, %{x.name} is {x.tensor}")
+        width = need_size(x.tensor.shape[-1], "the width of a vector")
+        rotary = need_size(need_rank(cs, 2, "table rows")[1], "the width of a table row")
+        if rotary > width or rotary % 2:
             raise IRError(f"rope: {rotary} rotary channels of {width}")
         rank, half = x.tensor.rank, rotary // 2
         even = slice_(b, x, -1, width - rotary, width, 2, hint="even")

@@ -39,7 +39,7 @@ class Segment(OpDef):
         count(operands, 1)
         need_elem(operands[0], ("i32",), "ids")
         rows, slots = need_rank(operands[0], 2, "ids")
-        experts, tile = int_attr(attrs, "experts"), int_attr(attrs, "tile")
+        experts, tile = int_attr(attrs, "experts", least=1), int_attr(attrs, "tile", least=1)
         pairs = simplify_dim(sympy.sympify(rows) * slots)
         tiles = tile_count(pairs, experts, tile)
         places = simplify_dim(tile * sympy.sympify(tiles))

@@ -61,7 +61,7 @@ class StateWrite(OpDef):
         return [state]
 
     def factors(self, op: Op) -> str:
-        return "S, M w, M -> S"
+        return "S, M W, M -> S"
 
     def cost(self, op: Op) -> tuple[sympy.Expr, sympy.Expr]:
         value, slots = op.operands[1:]

@@ -37,7 +37,7 @@ class TopK(OpDef):
         need_elem(end, ("i32",), "end")
         need_shape(end, (rows,), "end")
         choice_attr(attrs, "by", ("index", "rank"), "index")
-        return [TensorType("i32", (rows, int_attr(attrs, "k")), (-1, width))]
+        return [TensorType("i32", (rows, int_attr(attrs, "k", least=1)), (-1, width))]
 
     def evaluate(self, ev: Evaluation, op: Op, args: list[Data]) -> list[Data]:
         scores, end, k = as_tensor(args[0]), as_tensor(args[1]), int_attr(op.attrs, "k")

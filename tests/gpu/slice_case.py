@@ -34,8 +34,8 @@ class Shapes:
 
 @dataclass
 class SliceCase:
-    """`rows` rows of the slice with random operands. `exact`: the product's operands are small integers times a distinct
-    power of two for each row and K group, so that every sum is exact in fp32 whatever the order."""
+    """`rows` rows of the slice with random operands. `exact`: the product's operands are small integers times a power
+    of two that differs between neighbouring rows and K groups, so that every sum is exact in fp32 in any order."""
 
     shapes: Shapes
     rows: int

@@ -17,7 +17,7 @@ T, S, R = symbol("T"), symbol("S"), symbol("R")
 LIMITS = Limits(max_seqs=8, max_tokens=64, max_len=256, score_bytes=4096, buckets=(8, 64))
 RING = StateType("ring", "mxfp8<32>", 32, 12)
 INDEX_PAGES = StateType("pages", "mxfp4<32>", 32, 64, 4096, 0, 1024)
-MAIN_PAGES = StateType("pages", "fp4e4m3<16>", 32, 64, 4096, 2048, 3072)
+MAIN_PAGES = StateType("pages", "fp4e4m3<16>", 32, 64, 4096, 2048, 1024)
 WIDTH, EXPERTS, TILE = 256, 8, 8
 
 

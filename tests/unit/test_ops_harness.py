@@ -1,6 +1,8 @@
 """What every op must satisfy, on the sample cases of its kind; an op without a case fails here."""
 from __future__ import annotations
 
+import re
+
 import pytest
 import sympy
 import torch
@@ -9,13 +11,16 @@ from support.op_cases import ROWS, OpCase
 
 from dinfc.ir import ops  # noqa: F401 (registers every op)
 from dinfc.ir.data import Quantised, State
-from dinfc.ir.graph import REGISTRY, Order, definition
+from dinfc.ir.graph import REGISTRY, IRError, definition
+from dinfc.ir.opkit import same_dim
 from dinfc.ir.parse import parse_module
 from dinfc.ir.scalar import FLOATS
 from dinfc.ir.text import print_module
-from dinfc.ir.types import StateType, TensorType, dim_value
+from dinfc.ir.types import Dim, StateType, TensorType, dim_value
 from dinfc.ir.verify import verify_module
 
+ORDERS = ("contract", "reduce", "attend", "score")  # what a target pins (Target.reduction_order)
+FACTOR = re.compile(r"[a-z]\d*|[A-Z]\d*")
 CASES = oc.all_cases()
 FLAT = [pytest.param(c, id=f"{kind}-{c.name}") for kind, found in CASES.items() for c in found]
 ROW_PARALLEL = [p for p in FLAT if p.values[0].row_parallel]  # type: ignore[union-attr, attr-defined]
@@ -106,20 +111,58 @@ def test_poison_where_nothing_may_be_read_changes_nothing(case: OpCase) -> None:
 
 
 @pytest.mark.parametrize("case", FLAT)
-def test_cost_factors_and_order_answer(case: OpCase) -> None:
+def test_cost_is_positive_and_counts_bytes(case: OpCase) -> None:
     op, rule = case.op, definition(case.kind)
     flops, moved = (sympy.sympify(c) for c in rule.cost(op))
     known = {s.name for s in oc.SYMBOLS}
     assert {str(s) for s in (flops + moved).free_symbols} <= known
-    left, arrow, right = rule.factors(op).partition("->")
-    assert arrow
-    assert len(left.split(",")) == max(1, len(op.operands))
-    assert len(right.split(",")) == len(op.results)
-    order = rule.order(op)
-    assert order is None or isinstance(order, Order)
+    work, traffic = dim_value(flops, dict(case.symbols)), dim_value(moved, dict(case.symbols))
+    assert work >= 0
+    assert traffic >= 0
+    assert work + traffic > 0 or rule.fusion == ""  # views and tables move nothing: whoever reads them counts it
     if case.counted:
         counted = sum(data_bytes(v.type, case) for v in dict.fromkeys([*op.operands, *op.results]))
-        assert dim_value(moved, dict(case.symbols)) == counted
+        assert traffic == counted
+
+
+@pytest.mark.parametrize("case", FLAT)
+def test_sharding_factors_are_well_formed(case: OpCase) -> None:
+    """One term a value and one name a dim; a dim that may be split has one extent and comes back in a result."""
+    op = case.op
+    left, arrow, right = definition(case.kind).factors(op).partition("->")
+    assert arrow
+    terms = [t.split() for t in [*(left.split(",") if left.strip() else []), *right.split(",")]]
+    values = [*op.operands, *op.results]
+    assert len(terms) == len(values)
+    extents: dict[str, Dim] = {}
+    for term, value in zip(terms, values, strict=True):
+        if isinstance(value.type, StateType):
+            assert term == ["S"]
+            continue
+        assert (term == ["."]) == (value.type.rank == 0)
+        dims = list(zip(term, value.type.shape, strict=True)) if value.type.rank else []
+        assert len({name for name, _ in dims}) == len(dims)
+        for name, extent in dims:
+            assert FACTOR.fullmatch(name)
+            if name.islower():
+                assert same_dim(extents.setdefault(name, extent), extent)
+    split = {name for term in terms[:len(op.operands)] for name in term if name.islower()}
+    kept = {name for term in terms[len(op.operands):] for name in term}
+    assert split <= kept
+
+
+@pytest.mark.parametrize("case", FLAT)
+def test_an_op_has_an_order_if_and_only_if_it_reduces(case: OpCase) -> None:
+    op, rule = case.op, definition(case.kind)
+    order = rule.order(op)
+    if order is not None:
+        assert order.kind in ORDERS
+        assert any(order.extent == dim for v in op.operands if isinstance(v.type, TensorType) for dim in v.type.shape)
+        ordered = rule.infer(op.operands, {**op.attrs, "order": "chain"})
+        assert ordered == [r.type for r in op.results]
+    else:
+        with pytest.raises(IRError):
+            rule.infer(op.operands, {**op.attrs, "order": "chain"})
 
 
 def data_bytes(type_: TensorType | StateType, case: OpCase) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from support import op_cases as oc
-from support.op_cases import OpCase, S, T
+from support.op_cases import S, T
 
 from dinfc.ir.graph import Attr, IRError, Op, Value, definition
 from dinfc.ir.scalar import arg, var
