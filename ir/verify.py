@@ -3,7 +3,8 @@
 Checked per function: names are unique and can be printed; every value is made before its use, in the same function (a
 region reads nothing from outside); symbols are declared; the stored type of every result is what the op's type rule
 infers; calls, constants and regions fit what they name; states are threaded (`state_order`); no float is reduced over
-an extent that depends on the step (fault F12); no gather whose index can never lie in its source.
+an extent that depends on the step (fault F12); either every reduction of a function has its order or none has; no
+gather whose index can never lie in its source.
 """
 from __future__ import annotations
 
@@ -82,8 +83,12 @@ def verify_function(function: Function, module: Module) -> None:
 
 
 def check_function(function: Function, module: Module) -> Iterator[Problem]:
-    """The mistakes of one function, in the order of its text."""
-    yield from _check_body(function, function, module)
+    """The mistakes of one function, in the order of its text; those of states and orders once every op is sound."""
+    found = list(_check_body(function, function, module))
+    if found:
+        yield from found
+        return
+    yield from _order_problems(function)
     try:
         state_effects(function, module)
     except IRError as error:
@@ -249,6 +254,26 @@ def _reduction_problems(op: Op) -> Iterator[str]:
     if dim_symbols(extent):
         yield (f"floats are reduced over {dim_text(extent)}, which depends on the step: a row's result would depend on "
                "the rows beside it")
+
+
+def _order_problems(function: Function) -> Iterator[Problem]:
+    """Orders are pinned for a whole module at once: a reduction without one beside others that have one was added (or
+    made) by somebody who left its order to chance."""
+    found = [op for op in _nested(function) if definition(op.kind).order(op) is not None]
+    pinned = next((op for op in found if "order" in op.attrs), None)
+    if pinned is None:
+        return
+    for op in found:
+        if "order" not in op.attrs:
+            yield Problem(f"{op.kind} has no reduction order, and {pinned.kind} (%{pinned.result.name}) has one", function,
+                          op)
+
+
+def _nested(function: Function) -> Iterator[Op]:
+    for op in function.ops:
+        yield op
+        for region in op.regions:
+            yield from _nested(region)
 
 
 def _index_problems(op: Op) -> Iterator[str]:

@@ -24,7 +24,10 @@ def split_accumulators(program: Program, names: frozenset[str], width: int) -> P
     split = {n: buffers[n] for n in sorted(names) if sizes(buffers[n])[1] > width}
     if not split:
         return program
-    return replace(program, body=_Splitter(split, width).block(program.body))
+    splitter = _Splitter(split, width)
+    if taken := {b.name for name in split for b in splitter.parts(name)} & set(buffers):
+        raise DeviceError(f"two buffers would be called {min(taken)}")
+    return replace(program, body=splitter.block(program.body))
 
 
 @dataclass

@@ -9,7 +9,7 @@ from gpu.slice_case import Shapes
 
 from dinfc.codegen.emit import tilelang_lower as tools
 from dinfc.codegen.emit.device_target import DeviceTarget
-from dinfc.commands.emit import device_target, dialect_text, slice_programs
+from dinfc.device_slice import device_target, dialect_text, slice_programs
 from dinfc.ir.parse import parse_module
 from dinfc.ir.tile.program import Program
 

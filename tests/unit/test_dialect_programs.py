@@ -13,7 +13,7 @@ from torch import Tensor
 from dinfc.codegen.emit.device_target import DeviceTarget
 from dinfc.codegen.schedules.device_spread import spread
 from dinfc.codegen.schedules.row import RowSchedule
-from dinfc.commands.emit import device_target, slice_programs
+from dinfc.device_slice import device_target, slice_programs
 from dinfc.diagnostics import DinfcError
 from dinfc.ir.graph import Op
 from dinfc.ir.parse import parse_module
