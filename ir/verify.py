@@ -265,8 +265,8 @@ def _order_problems(function: Function) -> Iterator[Problem]:
         return
     for op in found:
         if "order" not in op.attrs:
-            yield Problem(f"{op.kind} has no reduction order, and {pinned.kind} (%{pinned.result.name}) has one", function,
-                          op)
+            message = f"{op.kind} has no reduction order, and {pinned.kind} (%{pinned.result.name}) has one"
+            yield Problem(message, function, op)
 
 
 def _nested(function: Function) -> Iterator[Op]:

@@ -1,5 +1,7 @@
-"""Planted mistakes: the verifier names each one and shows it inside the printed IR, with a caret under the statement."""
+"""Planted mistakes: each is named and shown inside the printed IR, with a caret under its statement."""
 from __future__ import annotations
+
+from itertools import pairwise
 
 import pytest
 
@@ -31,7 +33,7 @@ def marked(error: VerifyError) -> list[str]:
     """The statements with a caret line under them, as far as the caret line reaches."""
     lines = str(error).splitlines()
     out = []
-    for above, line in zip(lines, lines[1:], strict=False):
+    for above, line in pairwise(lines):
         if line.startswith("      | ") and set(line.removeprefix("      | ")) <= {" ", "^"}:
             carets = line.removeprefix("      | ")
             out.append(above.split(" | ", 1)[1][len(carets) - len(carets.lstrip()):len(carets)])
@@ -146,7 +148,7 @@ def test_text_with_an_undefined_value_is_refused_with_a_caret_at_it(name: str) -
         parse_module(SYMBOLS + function("%x: f32[T, 8]", "f32[T]", statement, returned))
     head, source, caret = str(raised.value).splitlines()
     assert message in head
-    assert source[len(caret) - 1] in "%"
+    assert source[len(caret) - 1] == "%"
 
 
 def built(*ops: Op, params: tuple[Value, ...], results: tuple[Value, ...]) -> Module:
@@ -187,8 +189,8 @@ def test_a_name_used_twice_and_a_wrong_producer() -> None:
 
 
 def test_a_function_that_calls_itself_is_refused() -> None:
-    module = parse_module(SYMBOLS + function(f"%ring: {RING}", RING, f'%y = call(%ring) {{callee = "f"}} : {RING}', "%y"))
-    assert "@f calls itself" in str(error_of(module))
+    text = function(f"%ring: {RING}", RING, f'%y = call(%ring) {{callee = "f"}} : {RING}', "%y")
+    assert "@f calls itself" in str(error_of(parse_module(SYMBOLS + text)))
 
 
 def test_a_state_passed_twice_to_a_writer_is_refused() -> None:
