@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dinfc.diagnostics import DinfcError
 from dinfc.target_names import known_targets
@@ -41,12 +41,13 @@ def slice_programs(module: Module, target: DeviceTarget) -> Mapping[str, Program
     Raises DinfcError E-TARGET-010 or 011 where the device has no form for a region, or it does not fit.
     """
     from dinfc.ir.graph import IRError
+    from dinfc.ir.protocols import Target
     from dinfc.ir_errors import refused
     from dinfc.passes.base import Context
     from dinfc.pipeline import limits_of_module, passes_by_name
 
     limits, logit_rows = limits_of_module(module, (), 1 << 26, 4096)
-    context = Context(target, limits, logit_rows)
+    context = Context(cast(Target, target), limits, logit_rows)  # its attributes are read-only, the protocol's are not
     passes = passes_by_name()
     for name in PASSES:
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -92,18 +93,25 @@ def score(model: ReferenceModel, ids: Sequence[int], sizes: Sequence[int]) -> Te
     return torch.cat(rows)
 
 
+def check_writable(path: Path) -> None:
+    """Asked before the work is done. Raises DinfcError: E-CLI-004 (it exists), E-BUILD-004 (there is no folder)."""
+    if path.exists():
+        raise DinfcError("E-CLI-004", path=path)
+    if not path.parent.is_dir():
+        raise DinfcError("E-BUILD-004", path=path, reason=f"there is no folder {path.parent}")
+
+
 def write_logits(path: Path, logits: Sequence[Tensor]) -> None:
     """`logits.0`, `logits.1`, ...; the file appears complete or not at all.
 
     Raises DinfcError: E-CLI-004, E-BUILD-004.
     """
-    if path.exists():
-        raise DinfcError("E-CLI-004", path=path)
+    check_writable(path)
     work = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         save_file({f"logits.{i}": x.contiguous() for i, x in enumerate(logits)}, str(work))
         work.replace(path)
-    except OSError as error:
-        raise DinfcError("E-BUILD-004", path=path, reason=error.strerror) from None
+    except (OSError, SafetensorError) as error:
+        raise DinfcError("E-BUILD-004", path=path, reason=error) from None
     finally:
         work.unlink(missing_ok=True)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from dinfc.codegen.schedules.device_schedule import DeviceSchedule
 from dinfc.ir.graph import IRError
@@ -32,7 +33,7 @@ class DeviceTarget:
 
     @property
     def schedules(self) -> Mapping[str, Schedule]:
-        return dict(self.kernels)
+        return cast(Mapping[str, Schedule], self.kernels)
 
     def reduction_order(self, kind: str, extent: int | None) -> str:
         """The order that this device pins. Raises IRError for a kind that it does not know."""

@@ -99,11 +99,11 @@ class _Rules:
         part = self.make(d.acc + "_part", "f32", d.m, width, space="accumulator")
         i, j = var("part_i"), var("part_j")
         acc = self.buffers[d.acc]
-        for first in range(0, d.n, width):
-            at = (const(first), const(0)) if d.b_layout == "nk" else (const(0), const(first))
-            added = apply("add", _load(acc, i, j + first), _load(part, i, j))
+        for column in range(0, d.n, width):
+            at = (const(column), const(0)) if d.b_layout == "nk" else (const(0), const(column))
+            added = apply("add", _load(acc, i, j + column), _load(part, i, j))
             out += [Fill(part.name, const(0.0)), replace(d, acc=part.name, b_at=at, n=width),
-                    _nest((("part_i", d.m), ("part_j", width)), Store(acc.name, (i, j + first), added))]
+                    _nest((("part_i", d.m), ("part_j", width)), Store(acc.name, (i, j + column), added))]
         return out
 
     def buffer(self, name: str) -> Buffer:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from dinfc.ir.functions import FUNCTION_SET
 from dinfc.ir.graph import Function, IRError, Module, Op
@@ -31,7 +32,9 @@ from .device_walk import DeviceError
 from .matmul import MatmulSchedule
 from .row import RowSchedule
 
-BASES: Mapping[str, Schedule] = {"row": RowSchedule(), "matmul": MatmulSchedule(), "attend": AttendSchedule()}
+# The protocol's members are written as plain attributes, those of a frozen class are read-only: hence the cast.
+BASES: Mapping[str, Schedule] = cast(
+    Mapping[str, Schedule], {"row": RowSchedule(), "matmul": MatmulSchedule(), "attend": AttendSchedule()})
 
 
 @dataclass(frozen=True)

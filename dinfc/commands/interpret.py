@@ -24,15 +24,14 @@ def command(session: Session, model: Path, weights: Path, ids: Path, logits: Pat
     """
     from dinfc.frontend.model_yaml import load_model_yaml
     from dinfc.host import host_isa
-    from dinfc.interpret import load_reference, read_texts, score, write_logits
+    from dinfc.interpret import check_writable, load_reference, read_texts, score, write_logits
     from dinfc.target_names import known_targets
 
     sizes = [int(p) for p in chunks.split(",") if p.strip().isdigit()] if chunks else []
     if chunks and (len(sizes) != len(chunks.split(",")) or 0 in sizes):
         raise DinfcError("E-CLI-001", reason=f"--chunks is {chunks}; it must be sizes such as 33,1,30",
                          command="interpret ")
-    if logits.exists():
-        raise DinfcError("E-CLI-004", path=logits)
+    check_writable(logits)
     deployment = load_model_yaml(model, known_targets(), host_isa=host_isa() or "avx2")
     texts = read_texts(ids, deployment.config.vocab_size, deployment.max_len)
     with session.phase("checkpoint"):

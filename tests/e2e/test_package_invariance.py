@@ -1,4 +1,4 @@
-"""A row's logits are the same bits however they are computed: the promise of the whole project, on a compiled package."""
+"""A row's logits are the same bits however they are computed: the promise of the whole project, on a package."""
 from __future__ import annotations
 
 from functools import lru_cache

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,14 +26,31 @@ def sources(folder: str) -> list[Path]:
 
 def imported(path: Path, folder: str) -> Iterator[tuple[str, int]]:
     """Absolute names of imported modules, relative imports resolved."""
-    package = ["dinfc", folder, *path.relative_to(ROOT / folder).parts[:-1]]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    package = ["dinfc", *([] if folder == "dinfc" else [folder]), *path.relative_to(ROOT / folder).parts[:-1]]
+    yield from names_in(path.read_text(encoding="utf-8"), package)
+
+
+def names_in(text: str, package: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Names that a module of `package` imports. What is imported from a package may be a module of it: both count."""
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             for name in node.names:
                 yield name.name, node.lineno
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
-            yield ".".join([*base, *([node.module] if node.module else [])]), node.lineno
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield module, node.lineno
+            for name in node.names:
+                yield f"{module}.{name.name}", node.lineno
+
+
+@pytest.mark.parametrize("text", [
+    "import dinfc.passes.fuse", "from dinfc import passes", "from dinfc.passes import base", "from .. import passes",
+    "from ..passes.base import Pass", "def f():\n    from ...passes import base",
+])
+def test_the_scan_sees_every_way_to_import(text: str) -> None:
+    depth = ["dinfc", "ir", "ops"] if "..." in text else ["dinfc", "ir"]
+    assert any(name.startswith("dinfc.passes") for name, _ in names_in(text, depth))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

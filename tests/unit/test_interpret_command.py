@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from frontend_support import EXAMPLES
-from oracle import Oracle, read_checkpoint, read_token_map, tiny_config
+from oracle import Oracle, read_checkpoint, read_token_map
 from safetensors.torch import load_file
 
 from dinfc.cli import run
@@ -43,8 +43,8 @@ def test_logits_of_every_position_are_those_of_the_oracle(chunks: str, checkpoin
     assert interpret(checkpoint, ids_file(tmp_path), out, *more) == 0
     found = load_file(out)
     assert sorted(found) == ["logits.0", "logits.1", "logits.2"]
-    token_map = read_token_map(checkpoint, tiny_config())
-    oracle = Oracle(tiny_config(), read_checkpoint(checkpoint), token_map)
+    config, tensors = read_checkpoint(checkpoint)
+    oracle = Oracle(config, tensors, read_token_map(checkpoint, 512))
     for number, ids in enumerate(TEXTS):
         logits = found[f"logits.{number}"]
         assert logits.dtype == torch.float32
