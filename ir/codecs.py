@@ -52,8 +52,13 @@ def pow2_ceil(x: Tensor) -> Tensor:
 
 
 def e8m0_encode(x: Tensor) -> Tensor:
-    """The exponent field of fp32(x), x a power of two; NaN and inf give 255. uint8."""
-    return (x.to(torch.float32).view(torch.int32) >> 23 & 0xFF).to(torch.uint8)
+    """The exponent field of fp32(x); NaN and inf give 255. uint8. Raises ValueError unless x is a power of two: a scale
+    is never truncated (fault F22)."""
+    bits = x.to(torch.float32).view(torch.int32)
+    exponent = bits >> 23 & 0xFF
+    if bool(((bits & 0x7FFFFF != 0) & (exponent != 255)).any()):
+        raise ValueError("an E8M0 scale must be a power of two")
+    return exponent.to(torch.uint8)
 
 
 def _table(make: Callable[[Tensor], Tensor]) -> Callable[[], Tensor]:

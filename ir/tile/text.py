@@ -9,7 +9,7 @@
       grid t in T, cb in 4
       alloc tile: f32[32] near
       let p: i32 = row[t]
-      reduce sq = sum over k in 5120 lanes 16 start 0.0: f32(x[t, k]) times f32(x[t, k])
+      reduce sq = sum over k in 5120 lanes 16 start 0.0 of f32(x[t, k]) times f32(x[t, k])
       for k in 32 vector {
         y[t, k] = bf16(tile[k]) where lt(k, 20)
       }
@@ -106,7 +106,7 @@ def print_head(s: Stmt) -> str:
     if isinstance(s, Reduce):
         times = "" if s.times is None else f" times {print_expr(s.times)}"
         return (f"reduce {s.name} = {s.op} over {s.var} in {print_expr(s.extent)} lanes {s.lanes} "
-                f"start {print_expr(s.start)}: {print_expr(s.value)}{times}")
+                f"start {print_expr(s.start)} of {print_expr(s.value)}{times}")
     if isinstance(s, Dot):
         return print_dot(s)
     if "\n" in s.text:
