@@ -36,7 +36,8 @@ def build_model(config: ModelConfig, limits: Limits, cache: str) -> Model:
     layout = cache_layout(config, cache)
     rows = min(limits.max_tokens, limits.max_seqs * config.backtrack)
     module = Module(symbols={
-        "T": Symbol("T", 1, limits.max_tokens), "S": Symbol("S", 1, limits.max_seqs), "R": Symbol("R", 1, rows)})
+        "T": Symbol("T", 1, limits.max_tokens), "S": Symbol("S", 1, limits.max_seqs), "R": Symbol("R", 1, rows)},
+        info={"backtrack": config.backtrack})
     for constant_table in tables(config, limits):
         module.constants[constant_table.name] = constant_table
     prepare = build_prepare(module, config, limits, layout.states)

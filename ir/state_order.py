@@ -2,6 +2,10 @@
 
 The interpreter and every target change states in place, so nobody may use a version after the write that replaced it.
 A call or region that hands a state through without writing it gives the same version another name.
+
+Within a step a ring is written after it was read for the last time (the rows of a step are longer than a ring may be:
+a write may drop positions that a row still sees), and pages are written before they are first read (a row sees what
+the rows before it in the same step have stored). Design section 4a, attention keys.
 """
 from __future__ import annotations
 
@@ -14,11 +18,12 @@ from .types import StateType
 
 @dataclass(frozen=True)
 class Effects:
-    """What a function does to its states: numbers of the params that it writes, and for each result that is a state the
-    number of the param whose buffer it is (None for tensors)."""
+    """What a function does to its states: numbers of the params that it writes, for each result that is a state the
+    number of the param whose buffer it is (None for tensors), and numbers of the params that it reads."""
 
     written: frozenset[int]
     sources: tuple[int | None, ...]
+    read: frozenset[int] = frozenset()
 
 
 def state_effects(function: Function, module: Module, known: dict[str, Effects] | None = None,
@@ -26,8 +31,9 @@ def state_effects(function: Function, module: Module, known: dict[str, Effects] 
     """Checks the states of a function and says what it does to them.
 
     Raises IRError (naming the op) for a version that is used or returned after it was replaced, a state passed twice to
-    an op that writes it, a written state whose last version is not returned, or a function that calls itself. `known`
-    keeps the answers for functions that are called.
+    an op that writes it, a written state whose last version is not returned, a ring that is read after it was written,
+    pages that are written after they were read, or a function that calls itself. `known` keeps the answers for
+    functions that are called.
     """
     known = {} if known is None else known
     states = [n for n, p in enumerate(function.params) if isinstance(p.type, StateType)]
@@ -35,6 +41,7 @@ def state_effects(function: Function, module: Module, known: dict[str, Effects] 
     version = {function.params[n]: 0 for n in states}
     current = dict.fromkeys(states, 0)
     last_write: dict[int, Op] = {}
+    read: set[int] = set()
     for op in function.ops:
         used = [v for v in op.operands if isinstance(v.type, StateType)]
         for value in used:
@@ -45,12 +52,21 @@ def state_effects(function: Function, module: Module, known: dict[str, Effects] 
                               op)
         effects = op_effects(op, module, known, open_ | {function.name})
         buffers = [buffer.get(v) for v in op.operands]
+        reads = {n for n in (buffers[operand] for operand in effects.read) if n is not None}
+        for buffer_read in sorted(reads):
+            if _kind(function, buffer_read) == "ring" and buffer_read in last_write:
+                raise IRError(f"ring %{function.params[buffer_read].name} is read after it was written in this step: "
+                              "positions that a row still sees may be gone", op)
         for operand in effects.written:
             number = buffers[operand]
             if number is None or buffers.count(number) > 1:
                 raise IRError(f"state %{op.operands[operand].name} is passed twice to an op that writes it", op)
+            if _kind(function, number) == "pages" and number in read:
+                raise IRError(f"pages %{function.params[number].name} are written after they were read in this step: "
+                              "the reader missed these rows", op)
             current[number] += 1
             last_write[number] = op
+        read |= reads
         for result, source in zip(op.results, effects.sources, strict=False):
             if isinstance(result.type, StateType):
                 number = None if source is None else buffers[source]
@@ -66,7 +82,12 @@ def state_effects(function: Function, module: Module, known: dict[str, Effects] 
         if number not in returned:
             raise IRError(f"the last version of state %{function.params[number].name} is not returned from "
                           f"@{function.name}", op)
-    return Effects(frozenset(last_write), tuple(returned))
+    return Effects(frozenset(last_write), tuple(returned), frozenset(read))
+
+
+def _kind(function: Function, number: int) -> str:
+    type_ = function.params[number].type
+    return type_.kind if isinstance(type_, StateType) else ""
 
 
 def op_effects(op: Op, module: Module, known: dict[str, Effects], open_: frozenset[str]) -> Effects:
@@ -84,7 +105,8 @@ def op_effects(op: Op, module: Module, known: dict[str, Effects], open_: frozens
         return known[name]
     if op.regions:
         return state_effects(op.regions[0], module, known, open_)
-    return Effects(frozenset(), (None,) * len(op.results))
+    states = frozenset(n for n, v in enumerate(op.operands) if isinstance(v.type, StateType))
+    return Effects(frozenset(), (None,) * len(op.results), states)
 
 
 def replaced_by(op: Op, module: Module) -> list[Value]:

@@ -4,7 +4,8 @@ Checked per function: names are unique and can be printed; every value is made b
 region reads nothing from outside); symbols are declared; the stored type of every result is what the op's type rule
 infers; calls, constants and regions fit what they name; states are threaded (`state_order`); no float is reduced over
 an extent that depends on the step (fault F12); either every reduction of a function has its order or none has; no
-gather whose index can never lie in its source.
+gather whose index can never lie in its source. Of a whole module: what is read from rings was left there
+(`ring_reads`).
 """
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import sympy
 
 from .graph import Function, IRError, Module, Op, Value, definition
 from .opkit import int_attr, same_dim
+from .ring_reads import ring_problems
 from .scalar import FLOATS
 from .state_order import state_effects
 from .text import list_module
@@ -71,6 +73,8 @@ class VerifyError(IRError):
 def verify_module(module: Module) -> None:
     """Raises VerifyError with all mistakes of all functions."""
     problems = [p for f in module.functions.values() for p in check_function(f, module)]
+    if not problems:
+        problems = [Problem(*found) for found in ring_problems(module)]
     if problems:
         raise VerifyError(module, problems)
 

@@ -1,4 +1,4 @@
-"""F22: scales that were no powers of two lost their mantissas. A scale format is part of the type; nothing truncates."""
+"""F22: scales that were no powers of two lost their mantissas. Here a scale format is part of the type."""
 from __future__ import annotations
 
 import itertools
