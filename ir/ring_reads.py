@@ -1,6 +1,6 @@
 """Read inside write, for rings: every position that a step may read from a ring is one that earlier steps left there.
 
-A module that says how far a sequence may be set back (`info backtrack = B`: a step starts at most B - 1 positions before
+A module that says how far a sequence may be set back (`info backtrack = B`: a step starts up to B - 1 positions before
 the end of the last one) is checked as a whole, `prepare` and the entries that take its results by name. The places of a
 read and of the write are taken from the scalar expressions that compute them:
 

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from dinfc.diagnostics import DinfcError
 from dinfc.ir.graph import Function, IRError, Module, Op, Value
-from dinfc.ir.tile.program import Program
+from dinfc.ir.tile.program import Program, TileError
+from dinfc.ir.tile.verify import verify_program
 
 from .base import Context, Level, Pass
 
@@ -41,6 +42,7 @@ class Schedule(Pass):
                     program = build(op, module, context)
                     digest = content_hash(program)
                     if digest not in by_content:
+                        check(program, context)
                         name = f"{op.attrs['kernel']}_{digest[:HASH_DIGITS]}"
                         context.programs[name] = dataclasses.replace(program, name=name)
                         by_content[digest] = name
@@ -65,6 +67,14 @@ def build(region: Op, module: Module, context: Context) -> Program:
     except IRError as error:
         name = region.attrs["kernel"]
         raise DinfcError("E-TARGET-011", target=target.name, region=name, reason=str(error)) from error
+
+
+def check(program: Program, context: Context) -> None:
+    """Raises DinfcError E-TILE-001 for a program that the verifier of tile IR refuses."""
+    try:
+        verify_program(program, context.target.limits.capacity)
+    except TileError as error:
+        raise DinfcError("E-TILE-001", kernel=program.name, reason=str(error)) from error
 
 
 def region_key(region: Op) -> str:

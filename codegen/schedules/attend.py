@@ -28,7 +28,7 @@ from .anchor import Anchor, codec_of, constant_dim, find_anchor, state_of
 from .attend_fold import AttendTiles, attend_tiles, fold_block
 from .dot_order import DotOrder
 from .records import decode_scaled, page_record, ring_record, value_record
-from .tiles import Body, either, eq, largest_divisor, loop, lt, ne, store
+from .tiles import Body, either, eq, largest_divisor, loop, lt, minimum, ne, store
 
 OFFSET_BITS = 30
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
@@ -136,26 +136,33 @@ def _read_index(anchor: Anchor, tiles: AttendTiles, kb: Expr) -> Body:
 def _read_key(anchor: Anchor, tiles: AttendTiles, i: Expr) -> Body:
     """Decodes the record of entry i into row i of the key tile; zeros where it is absent."""
     current, ring = anchor.op.operands[2:4]
-    row, offset, d, lanes = tiles.key, var("key_offset"), tiles.d, tiles.lanes
+    row, d, lanes, extents = tiles.key, tiles.d, tiles.lanes, dict(_sources(anchor))
 
     def at(c: Expr) -> tuple[Expr, ...]:
         return i, c
 
-    here = value_record(anchor.buffer(current), anchor.scales(current), (offset,))
+    def place(source: int, tag: str) -> Body:
+        """The record's number, below the source's extent as `_read_index` has seen to; said again, so that it can be
+        proven here."""
+        return [Let(f"record_{tag}", minimum(var("key_offset"), extents[source] - 1))]
+
+    here = value_record(anchor.buffer(current), anchor.scales(current), (var("record_c"),))
     ring_type = state_of(ring, "ring")
-    there = ring_record(anchor.buffer(ring), ring_type, offset)
+    there = ring_record(anchor.buffer(ring), ring_type, var("record_r"))
     assert ring_type.codec is not None
-    last: Body = decode_scaled(ring_type.codec, d, there, "r", row, at, lanes)
+    last: Body = place(RING, "r") + decode_scaled(ring_type.codec, d, there, "r", row, at, lanes)
     if len(anchor.op.operands) > 5:
         pages = anchor.op.operands[5]
         state = state_of(pages, "pages")
         assert state.codec is not None
-        record = page_record(anchor.buffer(pages), state, offset // state.capacity, offset % state.capacity)
-        paged = decode_scaled(state.codec, d, record, "p", row, at, lanes)
+        number = var("record_p")
+        record = page_record(anchor.buffer(pages), state, number // state.capacity, number % state.capacity)
+        paged = place(PAGES, "p") + decode_scaled(state.codec, d, record, "p", row, at, lanes)
         last = [either(eq(var("key_source"), RING), last, paged)]
     present: Body = [
         Let("key_source", source_of(var("key_entry"))), Let("key_offset", offset_of(var("key_entry"))),
-        either(eq(var("key_source"), CURRENT), decode_scaled(codec_of(current), d, here, "c", row, at, lanes), last)]
+        either(eq(var("key_source"), CURRENT),
+               place(CURRENT, "c") + decode_scaled(codec_of(current), d, here, "c", row, at, lanes), last)]
     absent = loop("zc", d, lambda c: [store(row, (i, c), const(0.0, row.dtype))], lanes)
     return [Let("key_entry", tiles.entry[i]), either(eq(var("key_entry"), -1), absent, present)]
 

@@ -15,7 +15,7 @@ from dinfc.ir.scalar import Expr, const, var
 from dinfc.ir.tile.program import Alloc, Fill, Let, Program
 
 from .anchor import constant_dim, find_anchor
-from .tiles import Body, ceil_div, either, inside, local, loop, lt, scalar_state, store
+from .tiles import Body, ceil_div, either, inside, local, loop, scalar_state, store
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SegmentSchedule:
         def number_expert(x: Expr) -> Body:
             """Turns the count of expert x into its first row and marks its tiles."""
             mark = [] if tile_expert is None else loop("y", var("used"), lambda y: [
-                store(tile_expert, (first_tile[0] + y,), x, lt(first_tile[0] + y, tiles))])
+                store(tile_expert, (first_tile[0] + y,), x, inside(first_tile[0] + y, tiles))])
             return [Let("used", ceil_div(next_row[x], tile)), *mark,
                     store(next_row, (x,), first_tile[0] * tile),
                     store(first_tile, (0,), first_tile[0] + var("used"))]
@@ -60,8 +60,8 @@ class SegmentSchedule:
             place.append(store(slot_row, (var("t"), var("k")), var("p")))
             drop.append(store(slot_row, (var("t"), var("k")), -1))
         if pair is not None:
-            # The number of positions is the worst case of any ids, so the bound never bites.
-            place.append(store(pair, (var("p"),), var("t") * slots + var("k"), lt(var("p"), positions)))
+            # The number of positions is the worst case of any ids, so the bounds never bite.
+            place.append(store(pair, (var("p"),), var("t") * slots + var("k"), inside(var("p"), positions)))
 
         body: Body = [Alloc(next_row), Alloc(first_tile)]
         body += [Fill(next_row.name, const(0)), Fill(first_tile.name, const(0))]

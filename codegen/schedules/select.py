@@ -21,7 +21,7 @@ from dinfc.ir.scalar import Expr, apply, bitcast, cast, const, f32, select, var
 from dinfc.ir.tile.program import Alloc, Buffer, Fill, Let, Program, Reduce
 
 from .anchor import Anchor, constant_dim, find_anchor, text_attr
-from .tiles import Body, either, eq, local, loop, lt, maximum, minimum, ne, scalar_state, store
+from .tiles import Body, either, eq, inside, local, loop, lt, maximum, minimum, ne, scalar_state, store
 
 BYTE = 256
 MAX_RANK_WIDTH = 8192  # scores of a row that the rank form may hold near the core
@@ -99,7 +99,7 @@ def _by_index(anchor: Anchor, k: int) -> Body:
     for level in range(levels):
         search += _find_byte(anchor, level, levels, (histogram, prefix, missing, found))
     search.append(store(count, (0,), 0))
-    search += loop("e", var("end"), lambda j: _emit(anchor, j, (prefix, missing, count)))
+    search += loop("e", var("end"), lambda j: _emit(anchor, j, k, (prefix, missing, count)))
     return [Alloc(count), either(lt(var("end"), k + 1), fits, search)]
 
 
@@ -127,12 +127,13 @@ def _find_byte(anchor: Anchor, level: int, levels: int, state: tuple[Buffer, Buf
         store(prefix, (0,), prefix[0] * BYTE + cast(found[0], "u32"))]
 
 
-def _emit(anchor: Anchor, j: Expr, state: tuple[Buffer, Buffer, Buffer]) -> Body:
+def _emit(anchor: Anchor, j: Expr, k: int, state: tuple[Buffer, Buffer, Buffer]) -> Body:
     """Emits index j if its key is above the k-th key, or equal to it while some of the ties are missing."""
     prefix, missing, count = state
     out, row = _out(anchor)
     key, bound = var("key", "u32"), prefix[0]
-    emit: Body = [store(out, (row, count[0]), j), store(count, (0,), count[0] + 1)]
+    # Exactly k scores are emitted, so the guard never bites.
+    emit: Body = [store(out, (row, count[0]), j, inside(count[0], k)), store(count, (0,), count[0] + 1)]
     tie: Body = [either(lt(0, missing[0]), [store(missing, (0,), missing[0] - 1), *emit])]
     return [Let("key", ordered_key(_score(anchor, j))),
             either(eq(key, bound), tie, [either(lt(bound, key), emit)])]
@@ -158,7 +159,7 @@ def _by_rank(anchor: Anchor, k: int, lanes: int) -> Body:
             Reduce("where", "min", "j", const(n), select(eq(keys[var("j")], var("best")), var("j"), const(n)),
                    const(n), lanes),
             either(ne(var("best"), lowest),
-                   [store(out, (row, i), var("where")), store(keys, (var("where"),), lowest)],
+                   [store(out, (row, i), var("where")), store(keys, (minimum(var("where"), n - 1),), lowest)],
                    [store(out, (row, i), -1)])]
 
     return [

@@ -66,6 +66,14 @@ ENTRIES: Final[tuple[Entry, ...]] = (
         "compile for another machine with --cpu-isa",
         exit_code=EXIT_UNSUPPORTED,
     ),
+    Entry(
+        "E-TILE-001",
+        "tile program refused",
+        "kernel {kernel}: {reason}",
+        "this is a defect of a schedule: what the caret points at is wrong, or cannot be proven",
+        "Every kernel is checked before it is emitted: indices, initialisation, races and the capacity of memory.",
+        exit_code=EXIT_INTERNAL,
+    ),
     Entry("E-IR-001", "IR text malformed", "{reason}", "correct the text; docs/ir.md shows the grammar by example"),
     Entry("E-IR-002", "IR refused", "{reason}", "correct the op that the caret points at"),
     Entry(

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from support.compiled_model import CACHE, ROOT
 
 from dinfc.codegen.package import BuildOptions
 from dinfc.compiled import compile_deployment, write
@@ -25,6 +24,7 @@ from dinfc.runtime.executor import Executor, Logits, Settings
 from dinfc.runtime.package import Package, open_package
 from dinfc.runtime.scheduler import DefaultPolicy, Policy
 from dinfc.runtime.weights import PackedWeights
+from support.compiled_model import CACHE, ROOT
 
 Scores = dict[int, NDArray[np.float32]]
 
