@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.package import checkpoint, package, run_package, write_ids
 
 from dinfc.runtime.safetensors_file import StoredTensor, read_header
+from support.package import checkpoint, package, run_package, write_ids
 
 INDEX = "model.safetensors.index.json"
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.compiled_model import ROOT
-from support.package import checkpoint, write_ids
 
 from dinfc.cli import run
+from support.compiled_model import ROOT
+from support.package import checkpoint, write_ids
 
 TINY = ROOT / "examples" / "tiny-test.yaml"
 

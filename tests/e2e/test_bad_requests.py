@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from support.package import checkpoint, package, run_package, write_ids
 
 LONG = 513

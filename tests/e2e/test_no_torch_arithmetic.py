@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from support.package import checkpoint, executor, package, random_texts, scores, write_ids
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dinfc.codegen.emit.cpu_build import BuildError, build_library, check_symbols, undefined_symbols
 from dinfc.runtime.plan import LIBRARY
+from support.package import checkpoint, executor, package, random_texts, scores, write_ids
 
 
 class NoTorch(TorchDispatchMode):

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.compiled_model import CACHE, ROOT
-from support.package import compile_to, deployment, package, random_texts, run_package, same_bits, scores
 
 from dinfc.codegen.package import BuildOptions
+from support.compiled_model import CACHE, ROOT
+from support.package import compile_to, deployment, package, random_texts, run_package, same_bits, scores
 
 
 def contents(root: Path) -> dict[str, str]:

@@ -7,6 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+
+from dinfc.runtime.executor import Settings
+from dinfc.runtime.scheduler import FixedChunks, RandomMix
 from support.package import (
     Scores,
     checkpoint,
@@ -19,9 +22,6 @@ from support.package import (
     scores,
     write_ids,
 )
-
-from dinfc.runtime.executor import Settings
-from dinfc.runtime.scheduler import FixedChunks, RandomMix
 
 LENGTHS = (1, 2, 7, 8, 9, 64, 65, 100, 200)
 TEXTS = random_texts(LENGTHS)

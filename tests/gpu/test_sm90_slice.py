@@ -21,12 +21,11 @@ import torch
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from gpu.slice_case import Shapes, SliceCase
-
 from dinfc.codegen.emit import tilelang_lower as tools
 from dinfc.device_slice import device_target, dialect_text, slice_programs
 from dinfc.ir.parse import parse_module
 from dinfc.ir.tile.program import Program
+from gpu.slice_case import Shapes, SliceCase
 
 try:
     import pytest

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.anchors import T, build, make_region, run, tensor
 
 from dinfc.codegen.schedules.select import SelectSchedule
+from support.anchors import T, build, make_region, run, tensor
 
 
 @pytest.mark.parametrize("k", [1, 8, 191, 192, 256, 257, 512, 700])

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from support.anchors import bits, page_buffer, ring_buffer
 from support.attention import (
     CURRENT,

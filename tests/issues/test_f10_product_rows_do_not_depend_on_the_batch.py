@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.anchors import CPU, T, bits, build, make_region, random_quantised, run, stored, tensor
 
 from dinfc.codegen.schedules.matmul import MatmulSchedule
+from support.anchors import CPU, T, bits, build, make_region, random_quantised, run, stored, tensor
 
 BATCHES = (1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
 K, N = 256, 80

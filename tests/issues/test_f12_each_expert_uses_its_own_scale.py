@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.anchors import T, build, make_region, quantised, run, stored, tensor
 
 from dinfc.codegen.schedules.grouped_matmul import GroupedMatmulSchedule
+from support.anchors import T, build, make_region, quantised, run, stored, tensor
 
 N, K, EXPERTS, TILE = 24, 64, 4, 2
 

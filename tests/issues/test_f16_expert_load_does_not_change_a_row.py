@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.anchors import CPU, T, bits, build, make_region, random_quantised, run, stored, tensor
 
 from dinfc.codegen.schedules.grouped_matmul import GroupedMatmulSchedule
 from dinfc.ir.types import parse_dim
+from support.anchors import CPU, T, bits, build, make_region, random_quantised, run, stored, tensor
 
 N, K, EXPERTS = 40, 128, 3
 LOADS = (1, 2, 16, 17, 500)

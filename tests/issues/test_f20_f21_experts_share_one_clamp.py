@@ -5,14 +5,14 @@ from functools import lru_cache
 
 import pytest
 import torch
-from frontend_support import example_config
-from oracle.moe import expert
-from support.op_run import run_one
 from torch import Tensor
 
 from dinfc.frontend.deepseek_v41 import build_model
 from dinfc.ir.graph import Module
 from dinfc.ir.types import Limits
+from frontend_support import example_config
+from oracle.moe import expert
+from support.op_run import run_one
 
 LIMIT = 10.0
 EDGES = (-20.0, -11.0, -LIMIT, -1.0, 0.0, 1.0, LIMIT, 11.0, 20.0)

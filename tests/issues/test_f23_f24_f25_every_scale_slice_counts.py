@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.anchors import CPU, DEVICE, T, build, make_region, quantised, run, stored, tensor
 from torch import Tensor
 
 from dinfc.codegen.schedules.matmul import MatmulSchedule
+from support.anchors import CPU, DEVICE, T, build, make_region, quantised, run, stored, tensor
 
 INTEGERS = {"e4m3": (0x00, 0x38, 0x40, 0x44, 0x48, 0xB8, 0xC0), "e2m1": (0, 2, 4, 5, 6, 10, 12)}  # 0 1 2 3 4 -1 -2
 ROWS, N = 9, 72

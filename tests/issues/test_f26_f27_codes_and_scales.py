@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-from support.op_run import quantised, run_one
 from torch import Tensor
 
 from dinfc.ir import build as ir
@@ -13,6 +12,7 @@ from dinfc.ir.graph import Builder, Function, Module, Value
 from dinfc.ir.interpret import Interpreter
 from dinfc.ir.scalar import Expr, apply, f32
 from dinfc.ir.types import TensorType
+from support.op_run import quantised, run_one
 
 GRID = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 TIES = {0.25: 0.0, 0.75: 1.0, 1.25: 1.0, 1.75: 2.0, 2.5: 2.0, 3.5: 4.0, 5.0: 4.0}

@@ -4,9 +4,10 @@ from __future__ import annotations
 import itertools
 
 import torch
+from torch import Tensor
+
 from oracle.hyper import hc_mix, hc_post
 from support.op_run import run_one, run_op
-from torch import Tensor
 
 M, WIDTH = 4, 8
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from oracle import Oracle, random_tensors, tiny_config, tiny_token_map
 from torch import Tensor
 
 from dinfc.frontend.config import config_from_json
 from dinfc.ir.types import Limits
 from dinfc.reference import ReferenceModel
+from oracle import Oracle, random_tensors, tiny_config, tiny_token_map
 
 WINDOW = 8
 IDS = torch.randint(0, 512, (41,), generator=torch.Generator().manual_seed(29)).tolist()

@@ -5,13 +5,13 @@ from functools import lru_cache
 
 import pytest
 import torch
-from oracle import Oracle, random_tensors, tiny_config, tiny_token_map
 from torch import Tensor
 
 from dinfc.frontend.config import config_from_json
 from dinfc.ir.graph import IRError, Value, definition
 from dinfc.ir.types import Limits, StateType, TensorType, symbol
 from dinfc.reference import ReferenceModel
+from oracle import Oracle, random_tensors, tiny_config, tiny_token_map
 
 T, S = symbol("T"), symbol("S")
 LENGTHS = (1, 2, 3, 4, 5)  # ratio - 1, ratio, ratio + 1, and the second group

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from frontend_support import example_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle.engram_hash import LayerHash, ngram
-from support.op_run import run_one
 
 from dinfc.frontend.engram_hash import rows
 from dinfc.frontend.token_map import compressed_id, halving_map
+from frontend_support import example_config
+from oracle.engram_hash import LayerHash, ngram
+from support.op_run import run_one
 
 CONFIGS = {"tiny-test": 256, "v41-flash": 99_092}
 

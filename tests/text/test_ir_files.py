@@ -4,12 +4,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.ir_cases import SYMBOLS, read_case, run_case
 
 from dinfc.diagnostics import DinfcError
 from dinfc.ir.graph import IRError
 from dinfc.ir.parse import parse_module
 from dinfc.ir.text import print_module
+from support.ir_cases import SYMBOLS, read_case, run_case
 
 FILES = sorted(Path(__file__).parent.glob("*.ir"))
 

@@ -5,7 +5,6 @@ from functools import lru_cache
 from itertools import zip_longest
 
 import pytest
-from support.compiled_model import scheduled_model
 
 from dinfc.ir.graph import Module
 from dinfc.ir.parse import parse_module
@@ -13,6 +12,7 @@ from dinfc.ir.text import print_module
 from dinfc.ir.verify import check_function
 from dinfc.passes.base import Context
 from dinfc.pipeline import Run, load_target, run_pipeline
+from support.compiled_model import scheduled_model
 
 EXAMPLES = ("tiny-test", "production-shape", "v41-flash")
 STAGES = ("model", "decompose", "assign_layouts")

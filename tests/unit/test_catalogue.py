@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from frontend_support import REPOSITORY
 
 from dinfc.catalogue import AREAS, CATALOGUE, Entry, explain, runtime_slice
 from dinfc.diagnostics import DinfcError, Place, render_json, render_text, report, wants_color
+from frontend_support import REPOSITORY
 
 FOLDERS = ("frontend", "ir", "passes", "codegen", "targets", "dinfc")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from frontend_support import changed, example_config
 
 from dinfc.frontend.checkpoint import expected_tensors, normalize_name, summarize
+from frontend_support import changed, example_config
 
 
 def test_full_size_is_96085_tensors_and_475_24_gib() -> None:

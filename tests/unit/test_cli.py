@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 import pytest
-from frontend_support import EXAMPLES
 
 import dinfc.cli
 from dinfc import host, repro
 from dinfc.cli import run
 from dinfc.commands import COMMANDS, doctor
 from dinfc.target_names import known_targets, target_summary
+from frontend_support import EXAMPLES
 
 TINY = str(EXAMPLES / "tiny-test" / "config.json")
 

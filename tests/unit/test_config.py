@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontend_support import EXAMPLES, changed, error_of, example_config, example_json
 
 from dinfc.frontend.config import canonical_json, config_from_json, load_config
+from frontend_support import EXAMPLES, changed, error_of, example_config, example_json
 
 FULL = "v41-flash"
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy
 import pytest
+
 from support.cpu_run import run_program
 from support.dot_model import Case, make_case
 

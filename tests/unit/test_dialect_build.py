@@ -5,13 +5,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from gpu.slice_case import Shapes
 
 from dinfc.codegen.emit import tilelang_lower as tools
 from dinfc.codegen.emit.device_target import DeviceTarget
 from dinfc.device_slice import device_target, dialect_text, slice_programs
 from dinfc.ir.parse import parse_module
 from dinfc.ir.tile.program import Program
+from gpu.slice_case import Shapes
 
 SMALL = Shapes(hidden=256, rank=128, heads=64, channels=128, listed=70)
 needs_tilelang = pytest.mark.skipif(tools.tilelang_missing(), reason="needs TileLang")

@@ -5,9 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from gpu.slice_case import Shapes, SliceCase
-from support.anchors import bits
-from support.cpu_run import run_program
 from torch import Tensor
 
 from dinfc.codegen.emit.device_target import DeviceTarget
@@ -18,6 +15,9 @@ from dinfc.diagnostics import DinfcError
 from dinfc.ir.graph import Op
 from dinfc.ir.parse import parse_module
 from dinfc.ir.tile.program import Dot, For, If, Program, statements
+from gpu.slice_case import Shapes, SliceCase
+from support.anchors import bits
+from support.cpu_run import run_program
 
 DEVICES = ("sm90", "sm100", "ascend950")
 SMALL = Shapes(hidden=512, rank=128, heads=64, channels=128, listed=150)

@@ -5,12 +5,12 @@ import ast
 from pathlib import Path
 
 import pytest
-from gpu.slice_case import Shapes
 
 from dinfc.cli import run
 from dinfc.device_slice import device_target, dialect_text, slice_programs
 from dinfc.diagnostics import DinfcError
 from dinfc.ir.parse import parse_module
+from gpu.slice_case import Shapes
 
 DEVICES = ("sm90", "sm100", "ascend950")
 SMALL = Shapes(hidden=512, rank=128, heads=64, channels=256, listed=150)

@@ -7,14 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from frontend_support import EXAMPLES, changed, error_of, example_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle.token_map import map_from_tokenizer
 
 from dinfc.diagnostics import DinfcError
 from dinfc.frontend.engram_hash import is_prime, multiplier_bound, rows
 from dinfc.frontend.token_map import MAP_FILE, TOKENIZER_FILE, halving_map, load_token_map, map_of_tokenizer
+from frontend_support import EXAMPLES, changed, error_of, example_config
+from oracle.token_map import map_from_tokenizer
 
 TINY = EXAMPLES / "tiny"
 

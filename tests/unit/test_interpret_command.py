@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from frontend_support import EXAMPLES
-from oracle import Oracle, read_checkpoint, read_token_map
 from safetensors.torch import load_file
 
 from dinfc.cli import run
+from frontend_support import EXAMPLES
+from oracle import Oracle, read_checkpoint, read_token_map
 
 MODEL = EXAMPLES / "tiny-test.yaml"
 CONFIG = EXAMPLES / "tiny-test" / "config.json"

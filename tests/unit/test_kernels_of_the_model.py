@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from oracle import random_tensors
-from support.compiled_model import ROOT, kernel_library, scheduled_model
-from support.kernel_diff import CheckedRegions, Finding
 
 from dinfc.ir.graph import Function
 from dinfc.ir.scalar import Expr, walk
 from dinfc.reference import ReferenceModel
+from oracle import random_tensors
+from support.compiled_model import ROOT, kernel_library, scheduled_model
+from support.kernel_diff import CheckedRegions, Finding
 
 # The reference is its value after the last rounding, so results may lie one bf16 step apart: 2^-7 of an element's own
 # size, which is 2^-8 of the sum of that and the row's largest (what `Finding.error` is relative to).

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+
+from dinfc.reference import ReferenceModel
 from oracle import random_tensors, tiny_config, tiny_token_map
 from support.compiled_model import kernel_library, scheduled_model
 from support.kernel_diff import ChainedKernels, CheckedCalls
-
-from dinfc.reference import ReferenceModel
 
 LIMIT = 2.0**-6  # of a row's largest element
 FLIPPED_ROWS = 0.01  # rows in which another expert or another key was chosen

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from frontend_support import EXAMPLES, TARGETS, error_of, example_json
 
 from dinfc.diagnostics import DinfcError
 from dinfc.frontend import model_yaml
 from dinfc.frontend.config import canonical_json
 from dinfc.frontend.model_yaml import Deployment, canonical_yaml, json_schema, load_model_yaml
 from dinfc.frontend.yaml_schema import ModelYaml, parse_size
+from frontend_support import EXAMPLES, TARGETS, error_of, example_json
 
 GOOD = """\
 model: deepseek-v4.1-flash

@@ -6,8 +6,6 @@ import re
 import pytest
 import sympy
 import torch
-from support import op_cases as oc
-from support.op_cases import ROWS, OpCase
 
 from dinfc.ir import ops  # noqa: F401 (registers every op)
 from dinfc.ir.data import Quantised, State
@@ -18,6 +16,8 @@ from dinfc.ir.scalar import FLOATS
 from dinfc.ir.text import print_module
 from dinfc.ir.types import Dim, StateType, TensorType, dim_value
 from dinfc.ir.verify import verify_module
+from support import op_cases as oc
+from support.op_cases import ROWS, OpCase
 
 ORDERS = ("contract", "reduce", "attend", "score")  # what a target pins (Target.reduction_order)
 FACTOR = re.compile(r"[a-z]\d*|[A-Z]\d*")

@@ -4,12 +4,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
-from support import op_cases as oc
-from support.op_cases import S, T
 
 from dinfc.ir.graph import Attr, IRError, Op, Value, definition
 from dinfc.ir.scalar import arg, var
 from dinfc.ir.types import StateType, TensorType, Type
+from support import op_cases as oc
+from support.op_cases import S, T
 
 TYPED_BY_BUILDER = ("call", "constant", "region")  # no rule infers their results; the verifier checks them
 CASES = {f"{kind}-{c.name}": c for kind, found in oc.all_cases().items() for c in found

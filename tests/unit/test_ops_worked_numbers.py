@@ -18,8 +18,6 @@ from functools import lru_cache
 
 import pytest
 import torch
-from frontend_support import example_config
-from support.op_run import quantised, run_one, run_op
 from torch import Tensor
 
 from dinfc.frontend.deepseek_v41 import build_model
@@ -27,6 +25,8 @@ from dinfc.frontend.engram_hash import rows as big_integer_rows
 from dinfc.ir.codecs import e4m3_decode, e8m0_decode
 from dinfc.ir.graph import Module
 from dinfc.ir.types import Limits
+from frontend_support import example_config
+from support.op_run import quantised, run_one, run_op
 
 LIMITS = Limits(2, 8, 512, 4096, (8,))
 

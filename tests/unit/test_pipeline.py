@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from support.compiled_model import ROOT, scheduled_model
-from support.pass_models import context
 
 from dinfc.diagnostics import DinfcError
 from dinfc.ir.graph import Module
@@ -21,6 +19,8 @@ from dinfc.ir.text import print_module
 from dinfc.passes.base import Context, Level, Pass
 from dinfc.passes.pipeline_text import parse_pipeline, print_pipeline
 from dinfc.pipeline import STANDARD, Run, load_target, passes_by_name, run_pipeline
+from support.compiled_model import ROOT, scheduled_model
+from support.pass_models import context
 
 SMALL = """symbol T in [1, 64]
 symbol S in [1, 8]

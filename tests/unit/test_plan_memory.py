@@ -4,8 +4,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from support.pass_models import LIMITS, T, add_layer, context, new_function, new_module, run, value, whole_model
-from support.plan_shadow import Shadow
 
 from dinfc.codegen.binding import storage_shapes
 from dinfc.ir import build as ir
@@ -20,6 +18,8 @@ from dinfc.passes.pin_reductions import PinReductions
 from dinfc.passes.plan_launches import PlanLaunches
 from dinfc.passes.plan_memory import PlanMemory
 from dinfc.passes.storage import pieces
+from support.pass_models import LIMITS, T, add_layer, context, new_function, new_module, run, value, whole_model
+from support.plan_shadow import Shadow
 
 FRONT: tuple[Pass, ...] = (Canonicalize(), Decompose(), PinReductions(), Fuse())
 PASSES: tuple[Pass, ...] = (*FRONT, AssignLayouts(), PlanMemory(), PlanLaunches())

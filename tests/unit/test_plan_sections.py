@@ -4,11 +4,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from support.compiled_model import scheduled_model
-
 from dinfc.ir.plan import Plan
 from dinfc.passes.base import Context
 from dinfc.pipeline import load_target, run_pipeline
+from support.compiled_model import scheduled_model
 
 
 @lru_cache(maxsize=1)

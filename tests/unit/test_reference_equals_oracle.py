@@ -7,12 +7,12 @@ from itertools import cycle
 
 import pytest
 import torch
-from oracle import Oracle, random_tensors, tiny_config, tiny_token_map
 from torch import Tensor
 
 from dinfc.frontend.config import config_from_json
 from dinfc.ir.types import Limits
 from dinfc.reference import ReferenceModel, Sequence_
+from oracle import Oracle, random_tensors, tiny_config, tiny_token_map
 
 LENGTHS = (1, 2, 7, 8, 9, 64, 65, 100, 200)
 CHUNKS = (33, 1, 30, 1, 1, 1, 20, 13)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+
+from dinfc.frontend.rope import cos_sin, frequencies, yarn_range
 from frontend_support import example_config, example_json
 from oracle.config import Dims
 from oracle.rope import layer_frequencies
-
-from dinfc.frontend.rope import cos_sin, frequencies, yarn_range
 
 
 def test_full_size_yarn_numbers_of_appendix_b() -> None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.anchors import CPU, DEVICE, bits, build
-from support.attention import CURRENT, PAGES, RING, Attention, attention, entry
 
 from dinfc.codegen.schedules.attend import AttendSchedule, attend_order
 from dinfc.ir.graph import IRError
+from support.anchors import CPU, DEVICE, bits, build
+from support.attention import CURRENT, PAGES, RING, Attention, attention, entry
 
 # Logit errors: a chain of 64 products in fp32, |q| |k| scale well below 16 here.
 LOGIT_ERROR = 64 * 2.0**-24 * 16

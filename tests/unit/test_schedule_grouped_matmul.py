@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.anchors import DEVICE, T, bits, build, make_region, near_product, random_quantised, run, stored, tensor
 from torch import Tensor
 
 from dinfc.codegen.schedules.grouped_matmul import GroupedMatmulSchedule
 from dinfc.codegen.schedules.segment import SegmentSchedule
 from dinfc.ir.graph import Op
 from dinfc.ir.types import parse_dim
+from support.anchors import DEVICE, T, bits, build, make_region, near_product, random_quantised, run, stored, tensor
 
 ORDER = "fold(32; chain fma)"
 

@@ -5,6 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
+
+from dinfc.codegen.schedules.dot_order import DotOrder, parse_dot_order
+from dinfc.codegen.schedules.matmul import MatmulSchedule
+from dinfc.ir.graph import IRError, Op
+from dinfc.ir.tile.program import Copy, Dot, For, Program, statements
 from support.anchors import (
     CPU,
     DEVICE,
@@ -18,12 +24,6 @@ from support.anchors import (
     stored,
     tensor,
 )
-from torch import Tensor
-
-from dinfc.codegen.schedules.dot_order import DotOrder, parse_dot_order
-from dinfc.codegen.schedules.matmul import MatmulSchedule
-from dinfc.ir.graph import IRError, Op
-from dinfc.ir.tile.program import Copy, Dot, For, Program, statements
 
 ORDER = "fold(32; chain fma)"
 SLICED = "fold(64; fold(32; chain fma))"

@@ -3,15 +3,15 @@ from __future__ import annotations
 
 import numpy
 import pytest
-from support.compiled_model import scheduled_model
-from support.cpu_run import run_program
-from support.stored_values import n16k
 
 from dinfc.codegen.schedules.move import MoveSchedule
 from dinfc.ir.graph import Function, IRError, Module, Op, Value
 from dinfc.ir.tile.program import Program
 from dinfc.ir.types import TensorType
 from dinfc.pipeline import load_target
+from support.compiled_model import scheduled_model
+from support.cpu_run import run_program
+from support.stored_values import n16k
 
 NUMPY = {"u8": numpy.uint8, "f32": numpy.float32, "bf16": numpy.uint16}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 import numpy
 import pytest
 import torch
-from support.cpu_run import run_program
-from support.stored_values import value_arrays
 
 from dinfc.codegen.schedules.row import RowSchedule
 from dinfc.ir.data import Quantised
@@ -15,6 +13,8 @@ from dinfc.ir.parse import parse_module
 from dinfc.ir.tile.program import Alloc, For, Program, Reduce, statements
 from dinfc.ir.tile.text import print_program
 from dinfc.pipeline import load_target
+from support.cpu_run import run_program
+from support.stored_values import value_arrays
 
 CASES = {
     "norm and quantise": """

@@ -5,6 +5,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from torch import Tensor
+
+from dinfc.codegen.schedules.score import ScoreSchedule, score_order
+from dinfc.ir.graph import Op
+from dinfc.ir.protocols import TargetLimits
+from dinfc.ir.types import StateType
 from support.anchors import (
     CPU,
     Quantised,
@@ -21,12 +27,6 @@ from support.anchors import (
     stored,
     tensor,
 )
-from torch import Tensor
-
-from dinfc.codegen.schedules.score import ScoreSchedule, score_order
-from dinfc.ir.graph import Op
-from dinfc.ir.protocols import TargetLimits
-from dinfc.ir.types import StateType
 
 HEADS, D, CAPACITY, MAX_PAGES, PAGE_COUNT = 4, 64, 16, 12, 20
 KEYS = StateType("pages", "mxfp4<32>", D, CAPACITY, 1024, 32, 640)

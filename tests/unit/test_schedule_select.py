@@ -7,12 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.anchors import CPU, T, build, make_region, run, tensor
 from torch import Tensor
 
 from dinfc.codegen.schedules.select import SelectSchedule
 from dinfc.ir.graph import IRError
 from dinfc.ir.tile.program import Program
+from support.anchors import CPU, T, build, make_region, run, tensor
 
 DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from frontend_support import EXAMPLES, error_of, example_config
 from safetensors import safe_open
 
 from dinfc.frontend import synth
@@ -16,6 +15,7 @@ from dinfc.frontend.checkpoint import ITEM_BYTES, expected_tensors
 from dinfc.frontend.shards import INDEX_FILE, ShardWriter, plan_shards
 from dinfc.frontend.synth import pieces, synthesize
 from dinfc.frontend.token_map import MAP_FILE, TOKENIZER_FILE, load_token_map
+from frontend_support import EXAMPLES, error_of, example_config
 
 CONFIG = EXAMPLES / "tiny-test" / "config.json"
 DTYPES = {

@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 import pytest
-from support.compiled_model import scheduled_model
 
 from dinfc.ir.tile.parse import TileSyntaxError, parse_program
 from dinfc.ir.tile.text import print_program
+from support.compiled_model import scheduled_model
 
 EVERYTHING = """kernel @all anchor row functions dinfc-f32 {
   order "lanes 16 stride 1"

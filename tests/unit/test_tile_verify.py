@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import pytest
-from support.compiled_model import scheduled_model
 
 from dinfc.diagnostics import DinfcError
 from dinfc.ir.tile.parse import parse_program
@@ -11,6 +10,7 @@ from dinfc.ir.tile.verify import verify_program
 from dinfc.passes.base import Context
 from dinfc.passes.schedule import check
 from dinfc.targets.cpu import CpuTarget
+from support.compiled_model import scheduled_model
 
 LEGAL = """kernel @k anchor row functions dinfc-f32 {
   param x: f32[T, 64] global in

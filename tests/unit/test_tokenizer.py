@@ -6,12 +6,12 @@ import runpy
 from pathlib import Path
 
 import pytest
-from frontend_support import EXAMPLES, changed, example_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from dinfc.frontend.tokenizer import SPECIALS, byte_characters, byte_level_json
+from frontend_support import EXAMPLES, changed, example_config
 
 TOKENIZER = Tokenizer.from_file(str(EXAMPLES / "tiny" / "tokenizer.json"))
 

@@ -5,7 +5,6 @@ import re
 from functools import lru_cache
 
 import pytest
-from frontend_support import example_config
 
 from dinfc.frontend.deepseek_v41 import build_model
 from dinfc.ir.graph import Module
@@ -15,6 +14,7 @@ from dinfc.ir.scalar import arg, index
 from dinfc.ir.text import print_module
 from dinfc.ir.types import Limits
 from dinfc.ir.verify import VerifyError, verify_module
+from frontend_support import example_config
 
 WINDOW, BACKTRACK, RING = 8, 6, 14  # §12.2: W, block + 1, W + B_max
 NEEDED = WINDOW - 1 + BACKTRACK - 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from oracle import codecs as oracle
 
 from dinfc.frontend import codecs
+from oracle import codecs as oracle
 
 
 def _values(seed: int, rows: int = 64, width: int = 128) -> codecs.F32:
