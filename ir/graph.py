@@ -36,6 +36,10 @@ class Value:
     type: Type
     producer: Op | None = None
 
+    def __repr__(self) -> str:
+        """Short: values and ops refer to one another, so showing all fields would show the whole graph many times."""
+        return f"%{self.name}: {self.type}"
+
     @property
     def tensor(self) -> TensorType:
         """The type, for values that must be tensors. Raises IRError for a state."""
@@ -55,6 +59,10 @@ class Op:
     regions: list[Function] = field(default_factory=list)
     loc: str = ""
 
+    def __repr__(self) -> str:
+        results, operands = ((", ".join(f"%{v.name}" for v in vs)) for vs in (self.results, self.operands))
+        return f"<{results} = {self.kind}({operands})>"
+
     @property
     def result(self) -> Value:
         return self.results[0]
@@ -68,6 +76,9 @@ class Function:
     params: list[Value]
     ops: list[Op] = field(default_factory=list)
     results: list[Value] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<func @{self.name}, {len(self.ops)} ops>"
 
 
 @dataclass
@@ -87,6 +98,9 @@ class Module:
     symbols: dict[str, Symbol] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
     info: dict[str, int | str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<module {', '.join('@' + name for name in self.functions)}>"
 
 
 @dataclass(frozen=True)

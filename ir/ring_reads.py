@@ -50,6 +50,7 @@ class RingWrite:
 class Reach:
     """What one expression says: positions are at most `reach` before `base`; an entry is slot * capacity + position."""
 
+    op: Op
     base: Value
     slot: Value
     capacity: int
@@ -150,12 +151,12 @@ def _prove(read: RingRead, walk: _Walk, backtrack: int) -> None:
     if len(stores) != 1:
         raise IRError("no expression of a ring place is found in the slots of its write")
     store = stores[0]
-    kept = _kept(store)
     for place in (*reads, store):
         if place.capacity != state.capacity:
             raise IRError(f"it has {state.capacity} entries, the place is computed for {place.capacity}")
         if (place.base, place.slot) != (store.base, store.slot):
             raise IRError("the position or slot that is read is not the one that is written")
+    kept = _kept(store)
     if kept > state.capacity:
         raise IRError(f"{kept} rows of a step would be stored in its {state.capacity} entries")
     for place in reads:
@@ -207,7 +208,7 @@ def _reach(op: Op, node: Expr, conditions: tuple[Condition, ...], walk: _Walk) -
             if not isinstance(extent, int):
                 raise IRError("a position depends on the number of the row")
             reach += max(0, -factor * (extent - 1))
-    return Reach(_operand(op, bases[0], walk), _operand(op, slot, walk), size.attr, reach, conditions, position)
+    return Reach(op, _operand(op, bases[0], walk), _operand(op, slot, walk), size.attr, reach, conditions, position)
 
 
 def _operand(op: Op, leaf: Expr, walk: _Walk) -> Value:
@@ -224,9 +225,20 @@ def _check_guards(place: Reach, walk: _Walk) -> None:
     if not any(not held and c.op == "lt" and affine(c.args[0]) == place.position and c.args[1].attr == 0
                for c, held in place.conditions):
         raise IRError("it is read without a check that the position is not negative")
-    if not any(not held and c.op == "ge" and affine(c.args[0]) == place.position and c.args[1].op == "arg"
-               for c, held in place.conditions):
+    if not any(not held and c.op == "ge" and affine(c.args[0]) == place.position
+               and _is_start(place.op, c.args[1], walk) for c, held in place.conditions):
         raise IRError("it is read without a check that the position is before this step")
+
+
+def _is_start(op: Op, node: Expr, walk: _Walk) -> bool:
+    """Whether a leaf is the position of the first row of the row's sequence: the step field `start`, by sequence."""
+    if node.op != "arg":
+        return False
+    taken = _operand(op, node, walk).producer
+    if taken is None or taken.kind != "take":
+        return False
+    table = taken.operands[0]
+    return all(v.name == "start" and v.producer is None for v in walk.known.get(table, frozenset({table})))
 
 
 def _kept(store: Reach) -> int:
