@@ -62,7 +62,7 @@ packages = ["{module}", "{module}.runtime"]
 "{module}.runtime" = "runtime"
 
 [tool.setuptools.package-data]
-"{module}" = ["*.json", "*.yaml", "*.bin", "*.so", "kernels/*.tir", "kernels/src/*"]
+"{module}" = ["*.json", "*.yaml", "*.bin", "*.so", "kernels/*.tir", "kernels/src/*", "kernels/src_checked/*"]
 '''
 
 

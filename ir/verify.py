@@ -165,7 +165,8 @@ def _op_problems(op: Op, module: Module) -> Iterator[str]:
     try:
         types = rule.infer(op.operands, op.attrs)
     except IRError as error:
-        yield f"{op.kind}: {error.args[0]}"
+        message = str(error.args[0])
+        yield message if message.startswith(op.kind) else f"{op.kind}: {message}"
         return
     if len(types) != len(op.results):
         yield f"{op.kind} gives {len(types)} values, {len(op.results)} are named"

@@ -45,7 +45,7 @@ def parser() -> Parser:
 
 def main(root: Path, arguments: Sequence[str]) -> int:
     """Runs a command of the package at `root`; returns the exit code (0, 1 user, 2 defect, 3 not supported here)."""
-    form = "json" if "json" in arguments and "--diagnostics" in arguments else "text"
+    form = "json" if "--diagnostics=json" in arguments or {"--diagnostics", "json"} <= set(arguments) else "text"
     try:
         given = parser().parse_args(list(arguments))
         form = given.diagnostics

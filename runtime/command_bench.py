@@ -10,7 +10,7 @@ import numpy as np
 from .command_check import weights_of
 from .engine import Engine, Request
 from .errors import RuntimeFault
-from .options import add_run_options, rate, settings_of
+from .options import add_run_options, check_seed, rate, settings_of
 from .package import open_package
 
 
@@ -30,6 +30,7 @@ def run(root: Path, given: argparse.Namespace) -> None:
                           ("--max-tokens", given.max_tokens), ("--repeat", given.repeat)):
         if value < 1:
             raise RuntimeFault("E-RUN-009", option=option, value=value, expected="at least 1")
+    check_seed(given.seed)
     package = open_package(root)
     settings = settings_of(package, given)
     library = package.library(given.checked)

@@ -14,7 +14,7 @@ from .errors import RuntimeFault
 from .executor import Logits, Settings
 from .library import KernelLibrary
 from .memory import available_memory, human
-from .options import add_run_options, progress, settings_of, thread_count
+from .options import add_run_options, check_seed, progress, settings_of, thread_count
 from .package import Package, open_package
 from .plan import CHECKED_LIBRARY, check_file
 from .random_weights import RandomTensors, random_token_map
@@ -33,6 +33,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(root: Path, given: argparse.Namespace) -> None:
     """Prints one line a test. Raises RuntimeFault E-PLAN-002 (a damaged file), E-RUN-020 (other bits)."""
+    check_seed(given.seed)
     package = open_package(root)
     for name in package.plan.files:
         check_file(root, name, package.plan)

@@ -8,9 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from .engine import Engine, Generation, Request, Statistics
+from .engine import Engine, Generation, Request, Statistics, check_texts
 from .errors import RuntimeFault
-from .options import add_run_options, open_executor, rate, read_ids
+from .options import add_run_options, check_seed, open_executor, rate, read_ids
+from .package import open_package
 from .tokenizer import Tokenizer, require_tokenizer
 
 
@@ -37,8 +38,8 @@ def run(root: Path, given: argparse.Namespace) -> None:
     else:
         tokenizer = require_tokenizer(given.weights)
         prompts = [tokenizer.encode(prompt_text(given)).ids]
-        if not prompts[0]:
-            raise RuntimeFault("E-RUN-001", which="")
+    # before weights are read, which may take long
+    check_texts(open_package(root).plan, prompts, [given.max_tokens] * len(prompts))
     begin = time.perf_counter()
     _, executor = open_executor(root, given)
     opened = time.perf_counter() - begin
@@ -58,8 +59,7 @@ def check_numbers(given: argparse.Namespace) -> None:
         raise RuntimeFault("E-RUN-009", option="--max-tokens", value=given.max_tokens, expected="at least 1")
     if not (math.isfinite(given.temperature) and given.temperature >= 0):
         raise RuntimeFault("E-RUN-009", option="--temperature", value=given.temperature, expected="0 or more")
-    if not 0 <= given.seed < 2**64:
-        raise RuntimeFault("E-RUN-009", option="--seed", value=given.seed, expected="in [0, 2^64)")
+    check_seed(given.seed)
 
 
 def prompt_source(given: argparse.Namespace) -> str:
@@ -74,12 +74,15 @@ def prompt_source(given: argparse.Namespace) -> str:
 
 
 def prompt_text(given: argparse.Namespace) -> str:
-    """Raises RuntimeFault E-RUN-008 or 009 for a file that is missing or no UTF-8."""
+    """Raises RuntimeFault E-RUN-008 or 009 for a file that is missing, or bytes that are no UTF-8."""
     if given.prompt is not None:
-        return str(given.prompt)
+        text = str(given.prompt)
+        if any("\ud800" <= c <= "\udfff" for c in text):  # how Python hands over bytes that it could not decode
+            raise RuntimeFault("E-RUN-009", option="--prompt", value=ascii(text), expected="text in UTF-8")
+        return text
     try:
         return str(given.prompt_file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError):
+    except OSError:
         raise RuntimeFault("E-RUN-008", path=given.prompt_file) from None
     except UnicodeDecodeError:
         raise RuntimeFault("E-RUN-009", option="--prompt-file", value=given.prompt_file,

@@ -51,6 +51,6 @@ def policy_of(given: argparse.Namespace) -> Policy:
     if given.chunks is None:
         return DefaultPolicy()
     parts = given.chunks.split(",")
-    if not all(p.strip().isdigit() and int(p) > 0 for p in parts):
+    if not all(p.strip().isdecimal() and int(p) > 0 for p in parts):
         raise RuntimeFault("E-RUN-009", option="--chunks", value=given.chunks, expected="sizes such as 33,1,30")
     return FixedChunks([int(p) for p in parts])

@@ -13,6 +13,8 @@ from .memory import human
 from .package import Package, open_package
 from .weights import PackedWeights
 
+MAX_THREADS = 1024  # OpenMP's start of a team takes stack for each of them; far above this the process would die
+
 
 def add_run_options(parser: argparse.ArgumentParser, weights_required: bool = True) -> None:
     """--weights, --threads, --checked, --bucket, --poison, --pack-cache."""
@@ -30,10 +32,16 @@ def add_run_options(parser: argparse.ArgumentParser, weights_required: bool = Tr
 
 
 def thread_count(given: int) -> int:
-    """Raises RuntimeFault E-RUN-009 for a negative number."""
-    if given < 0:
-        raise RuntimeFault("E-RUN-009", option="--threads", value=given, expected="at least 1")
-    return given or len(os.sched_getaffinity(0))
+    """0: all CPUs. Raises RuntimeFault E-RUN-009 outside [0, MAX_THREADS]."""
+    if not 0 <= given <= MAX_THREADS:
+        raise RuntimeFault("E-RUN-009", option="--threads", value=given, expected=f"from 1 to {MAX_THREADS}")
+    return given or min(len(os.sched_getaffinity(0)), MAX_THREADS)
+
+
+def check_seed(given: int) -> None:
+    """Raises RuntimeFault E-RUN-009 for a seed that generators do not take."""
+    if not 0 <= given < 2**64:
+        raise RuntimeFault("E-RUN-009", option="--seed", value=given, expected="in [0, 2^64)")
 
 
 def settings_of(package: Package, given: argparse.Namespace) -> Settings:
@@ -67,7 +75,7 @@ def read_ids(path: Path) -> list[list[int]]:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RuntimeFault("E-RUN-008", path=path) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RuntimeFault("E-RUN-006", path=path, reason=str(error)) from None
     if not isinstance(raw, list) or not raw:
         raise RuntimeFault("E-RUN-006", path=path, reason="it holds no list, or an empty one")

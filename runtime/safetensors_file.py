@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -102,9 +103,12 @@ class TensorWriter:
         try:
             self._file = self._work.open("wb")
             self._file.write(len(text).to_bytes(8, "little") + text)
-            self._file.truncate(self._base + offset)
+            self._file.flush()
+            # a full disk is an error now, not after hours of work
+            os.posix_fallocate(self._file.fileno(), 0, self._base + offset)
         except OSError as error:
-            self._work.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._work.unlink()
             raise RuntimeFault("E-RUN-016", path=path, reason=error.strerror, option=option) from None
 
     def write_rows(self, name: str, first: int, rows: NDArray[np.float32]) -> None:

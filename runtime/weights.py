@@ -9,7 +9,7 @@ import hashlib
 import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -174,7 +174,8 @@ def packing(path: Path, size: int) -> Iterator[Bytes]:
             os.posix_fallocate(file.fileno(), 0, size)  # a full disk is an error now, not a crash in a kernel
             view = mmap.mmap(file.fileno(), size)
     except OSError as error:
-        work.unlink(missing_ok=True)
+        with suppress(OSError):
+            work.unlink()
         raise RuntimeFault("E-RUN-016", path=path.parent, reason=error.strerror, option="--pack-cache") from None
     try:
         yield np.frombuffer(view, np.uint8)

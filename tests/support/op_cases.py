@@ -1,6 +1,6 @@
 """Sample cases of ops, and what every op must satisfy on them.
 
-A kind contributes cases with `@cases("kind")`, or with one row of a table such as the one in op_samples_composite.py;
+A kind contributes cases with `@cases("kind")`, or with one row of a table such as the one in op_samples_table.py;
 `all_cases()` loads every file tests/support/op_samples*.py and collects them. The harness
 (tests/unit/test_ops_harness.py) walks the op registry, so an op without a case is a failing test.
 """

@@ -1,4 +1,4 @@
-"""Sample cases of composite ops, one row of the table a case (see op_cases.py)."""
+"""Sample cases of ops that need no more than operands and attributes: one row of the table a case (see op_cases.py)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
