@@ -148,7 +148,9 @@ def symbol(name: str) -> sympy.Symbol:
     return sympy.Symbol(name, integer=True, positive=True)
 
 
+@cache
 def dim_text(d: Dim) -> str:
+    """The text of a dim, without blanks; models have few different ones, and printing sympy expressions is slow."""
     return str(d).replace(" ", "")
 
 
