@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,7 @@ def open_checkpoint(folder: Path, expected: Sequence[ExpectedTensor], config: Ma
     Raises RuntimeFault: E-CKPT-001 (no checkpoint), 002 (missing), 003 (unexpected), 004 (shape), 005 (dtype),
     006 (damaged shard), 008 (shard missing), 009 (index wrong), 010 (scale elsewhere), 011 (twice), 012 (config).
     """
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # unlike Path.is_dir, no name makes it raise
         raise RuntimeFault("E-CKPT-001", path=folder, reason="it is no directory")
     check_config(folder, config)
     stored, index_text = read_tensors(folder)

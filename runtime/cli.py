@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import traceback
@@ -45,6 +46,8 @@ def parser() -> Parser:
 
 def main(root: Path, arguments: Sequence[str]) -> int:
     """Runs a command of the package at `root`; returns the exit code (0, 1 user, 2 defect, 3 not supported here)."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without Unicode still gets what was generated
+        sys.stdout.reconfigure(errors="backslashreplace")
     form = "json" if "--diagnostics=json" in arguments or {"--diagnostics", "json"} <= set(arguments) else "text"
     try:
         given = parser().parse_args(list(arguments))

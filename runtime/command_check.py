@@ -35,10 +35,10 @@ def run(root: Path, given: argparse.Namespace) -> None:
     """Prints one line a test. Raises RuntimeFault E-PLAN-002 (a damaged file), E-RUN-020 (other bits)."""
     check_seed(given.seed)
     package = open_package(root)
+    base = settings_of(package, given)
     for name in package.plan.files:
         check_file(root, name, package.plan)
     print(f"ok    {len(package.plan.files)} files have the hashes of plan.json")
-    base = settings_of(package, given)
     library = package.library(given.checked)
     packed = weights_of(package, library, given, base.threads)
     texts = sample_texts(package, given.seed)

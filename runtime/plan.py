@@ -148,7 +148,7 @@ def load_plan(root: Path) -> Plan:
                            expected=f"{PLAN_FORMAT} (launcher {LAUNCHER_ABI})", place=path)
     try:
         return _plan(raw)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         reason = f"{PLAN_FILE} is incomplete ({type(error).__name__}: {error})"
         raise RuntimeFault("E-PLAN-003", path=root, reason=reason) from None
 

@@ -84,7 +84,7 @@ class TensorWriter:
     """
 
     def __init__(self, path: Path, shapes: Mapping[str, tuple[int, ...]], option: str) -> None:
-        if path.exists():
+        if os.path.exists(path):  # unlike Path.exists, never raises: a bad name fails when the file is opened
             raise RuntimeFault("E-RUN-007", path=path)
         self._path, self._option = path, option
         self._work = path.with_name(f".{path.name}.partial-{os.getpid()}")

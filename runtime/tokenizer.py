@@ -1,6 +1,7 @@
 """Text and token ids, through the checkpoint's tokenizer.json; the `tokenizers` library is imported only here."""
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, cast
@@ -42,6 +43,6 @@ def load_tokenizer(path: Path) -> Tokenizer:
 def require_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a checkpoint. Raises RuntimeFault: E-RUN-004 (there is none), E-CKPT-015."""
     path = folder / TOKENIZER_FILE
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike Path.is_file, no name makes it raise
         raise RuntimeFault("E-RUN-004", path=folder)
     return load_tokenizer(path)

@@ -138,7 +138,7 @@ def load_weights(plan: WeightsPlan, checkpoint: Checkpoint, library: KernelLibra
     """
     layout = plan_layout(plan, checkpoint)
     path = folder / f"{pack_key(plan, checkpoint, token_map, layout)}.bin"
-    if not path.is_file() or path.stat().st_size != layout.total:
+    if not os.path.isfile(path) or path.stat().st_size != layout.total:
         with packing(path, layout.total) as block:
             fill(plan, checkpoint, library, slices(plan, layout, block), token_map, threads, progress)
     with path.open("rb") as file:

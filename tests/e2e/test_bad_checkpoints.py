@@ -104,7 +104,7 @@ def test_a_tensor_of_another_shape(copy: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "dtype"), [
     ("layers.0.attn.wq_a.weight", "U8"), ("layers.0.attn.wq_a.scale", "U8"),
-    ("layers.0.ffn.experts.0.w1.weight", "U8"), ("norm.weight", "F16"),
+    ("layers.0.ffn.experts.0.w1.weight", "U8"), ("norm.weight", "F16"), ("layers.0.attn.wq_a.weight", "F8_E5M2"),
 ])
 def test_codes_and_scales_are_strict_about_their_dtype(copy: Path, tmp_path: Path, name: str, dtype: str) -> None:
     full = full_name(copy, name)
@@ -152,6 +152,71 @@ def test_f32_with_more_bits_than_bf16_is_refused(copy: Path, tmp_path: Path) -> 
         dtypes[name] = "F32"
 
     expect(generate(one_file(copy, widen), tmp_path), "E-CKPT-007", "layers.0.attn_norm.weight")
+
+
+def test_f32_stored_as_bf16_is_accepted_and_gives_the_values_back(copy: Path, tmp_path: Path) -> None:
+    """Values that bf16 holds: stored either way, the same tokens come out."""
+    def name_of(arrays: dict[str, np.ndarray]) -> str:
+        return next(n for n in arrays if n.endswith("layers.0.attn.attn_sink"))
+
+    def short(arrays: dict[str, np.ndarray], dtypes: dict[str, str]) -> None:
+        assert dtypes[name_of(arrays)] == "F32"
+        arrays[name_of(arrays)] = (arrays[name_of(arrays)].view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        dtypes[name_of(arrays)] = "BF16"
+
+    def rounded(arrays: dict[str, np.ndarray], dtypes: dict[str, str]) -> None:
+        arrays[name_of(arrays)] = (arrays[name_of(arrays)].view(np.uint32) & 0xFFFF0000).view(np.uint8)
+
+    ids = write_ids(tmp_path / "text.json", [list(range(3, 40))])
+    found = []
+    for number, change in enumerate((short, rounded)):
+        folder = one_file(Path(shutil.copytree(checkpoint(), tmp_path / f"ckpt-{number}")), change)
+        out = tmp_path / f"{number}.safetensors"
+        done = run_package(package(), "score", "--weights", str(folder), "--ids", str(ids), "--logits", str(out),
+                           "--pack-cache", str(tmp_path / "both"))
+        assert done.returncode == 0, done.stderr
+        found.append(out.read_bytes())
+    assert found[0] == found[1]
+
+
+def test_weights_that_hold_nan_are_told_and_not_sampled_from(copy: Path, tmp_path: Path) -> None:
+    def spoil(arrays: dict[str, np.ndarray], dtypes: dict[str, str]) -> None:
+        name = next(n for n in arrays if n.removeprefix("model.") == "norm.weight")
+        arrays[name][:2] = [0xC0, 0x7F]
+
+    done = run_package(package(), "generate", "--weights", str(one_file(copy, spoil)), "--ids",
+                       str(write_ids(tmp_path / "ids.json", [[1, 2, 3]])), "--pack-cache", str(tmp_path / "packed"))
+    expect((done.returncode, done.stderr), "E-RUN-015", "position 2")
+    assert done.stdout == ""
+
+
+def test_a_truncated_tensor(copy: Path, tmp_path: Path) -> None:
+    """Its bytes end before its shape does."""
+    name = full_name(copy, "layers.0.attn.wq_a.weight")
+
+    def cut(header: dict[str, dict[str, object]]) -> None:
+        first, last = header[name]["data_offsets"]  # type: ignore[misc]
+        header[name]["data_offsets"] = [first, last - 1]
+
+    path = locate(copy, "layers.0.attn.wq_a.weight").path
+    edit_header(path, cut)
+    expect(generate(copy, tmp_path), "E-CKPT-006", path.name, "layers.0.attn.wq_a.weight")
+
+
+@pytest.mark.parametrize("size", [0, 5, 8, 200])
+def test_a_shard_that_ends_inside_its_header(copy: Path, tmp_path: Path, size: int) -> None:
+    shard = sorted(copy.glob("*.safetensors"))[0]
+    shard.write_bytes(shard.read_bytes()[:size])
+    expect(generate(copy, tmp_path), "E-CKPT-006", shard.name)
+
+
+@pytest.mark.parametrize(("content", "word"), [
+    ("{", "not JSON"), ("{}", "weight_map"), ('{"weight_map": {"a": "../other.safetensors"}}', "no file name"),
+    ('{"weight_map": {"a": 5}}', "no file name"),
+])
+def test_an_index_that_cannot_be_used(copy: Path, tmp_path: Path, content: str, word: str) -> None:
+    (copy / INDEX).write_text(content)
+    expect(generate(copy, tmp_path), "E-CKPT-009", INDEX, word)
 
 
 def test_a_truncated_shard(copy: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dinfc.cli import run
-from support.compiled_model import ROOT
-from support.package import checkpoint, write_ids
+from support.compiled_model import CACHE, ROOT
+from support.package import checkpoint, package, write_ids
 
 TINY = ROOT / "examples" / "tiny-test.yaml"
 
@@ -58,6 +60,23 @@ def test_no_compiler(tmp_path: Path) -> None:
     empty.mkdir()
     expect(dinfc("compile", TINY, "-o", tmp_path / "out", env={"PATH": str(empty)}), "E-BUILD-001", "--no-build")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bin"]
+
+
+@pytest.mark.parametrize(("call", "what"), [("-c", "compile"), ("-shared", "link")])
+def test_a_compiler_that_fails_half_way_leaves_nothing(tmp_path: Path, call: str, what: str) -> None:
+    package()  # fills the cache: in the second case only the link is left to do
+    fake = tmp_path / "bin" / "g++"
+    fake.parent.mkdir()
+    fake.write_text(f'#!/bin/sh\nfor a in "$@"; do [ "$a" = {call} ] && echo boom >&2 && exit 4; done\n'
+                    f'exec {shutil.which("g++")} "$@"\n')
+    fake.chmod(0o755)
+    (tmp_path / "dinfc").mkdir()
+    (tmp_path / "dinfc" / "objects").symlink_to(CACHE)
+    done = dinfc("compile", TINY, "-o", tmp_path / "deep" / "out", "--cpu-isa", "avx2",
+                 *(["--no-cache"] if call == "-c" else []),
+                 env={"PATH": f"{fake.parent}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path)})
+    expect(done, "E-BUILD-005", what, "boom", status=2)
+    assert not (tmp_path / "deep").exists() or not list((tmp_path / "deep").iterdir())
 
 
 def test_no_build_needs_no_compiler(tmp_path: Path) -> None:

@@ -37,9 +37,11 @@ def test_prompts_that_cannot_run(tmp_path: Path, texts: list[list[int]], code: s
     expect(generate("--ids", str(write_ids(tmp_path / "ids.json", texts))), code, word)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", "[1, 2]", '[["a"]]', "[[1.5]]", "[[true]]", "[[1"])
-def test_a_malformed_ids_file(tmp_path: Path, content: str) -> None:
-    (tmp_path / "ids.json").write_text(content)
+@pytest.mark.parametrize("content", [
+    b"", b"{}", b"[]", b"[1, 2]", b'[["a"]]', b"[[1.5]]", b"[[true]]", b"[[1", b"\xff", b"[" * 200_000,
+], ids=lambda content: repr(content[:8]))
+def test_a_malformed_ids_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "ids.json").write_bytes(content)
     expect(generate("--ids", str(tmp_path / "ids.json")), "E-RUN-006", "ids.json")
 
 
@@ -55,7 +57,11 @@ def test_a_missing_ids_file(tmp_path: Path) -> None:
     (["--ids", "IDS", "--temperature", "-1"], "E-RUN-009", "--temperature"),
     (["--ids", "IDS", "--max-tokens", "0"], "E-RUN-009", "--max-tokens"),
     (["--ids", "IDS", "--seed", "-1"], "E-RUN-009", "--seed"),
+    (["--ids", "IDS", "--seed", str(2**64)], "E-RUN-009", "--seed"),
+    (["--ids", "IDS", "--temperature", "inf"], "E-RUN-009", "--temperature"),
     (["--ids", "IDS", "--threads", "-2"], "E-RUN-009", "--threads"),
+    (["--ids", "IDS", "--threads", "100000"], "E-RUN-009", "from 1 to 1024"),  # OpenMP would die
+    (["--prompt", "a", "--prompt-file", "x"], "E-RUN-010", "--prompt-file"),
     (["--ids", "IDS", "--bucket", "7"], "E-RUN-009", "1, 8, 64"),
     (["--ids", "IDS", "--checked"], "E-RUN-018", "--checked"),
     (["--ids", "IDS", "--colour"], "E-RUN-017", "--colour"),
@@ -68,6 +74,7 @@ def test_options(tmp_path: Path, options: list[str], code: str, word: str) -> No
 
 @pytest.mark.parametrize(("options", "code"), [
     (["--chunks", "3,x"], "E-RUN-009"), (["--chunks", "0"], "E-RUN-009"), (["--chunks", ""], "E-RUN-009"),
+    (["--chunks", "²"], "E-RUN-009"), (["--chunks", "3,"], "E-RUN-009"),
     (["--mix", "-1"], "E-RUN-009"), (["--mix", "1", "--chunks", "2"], "E-RUN-010"),
 ])
 def test_score_options_leave_no_file(tmp_path: Path, options: list[str], code: str) -> None:
@@ -77,6 +84,15 @@ def test_score_options_leave_no_file(tmp_path: Path, options: list[str], code: s
                        *options)
     expect(done, code)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ids.json"]
+
+
+@pytest.mark.parametrize(("options", "word"), [
+    (["bench", "--seed", "-1"], "--seed"), (["bench", "--batch", "0"], "--batch"),
+    (["bench", "--repeat", "0"], "--repeat"), (["check", "--seed", "-1"], "--seed"),
+    (["check", "--bucket", "3"], "--bucket"),
+])
+def test_options_of_bench_and_check(options: list[str], word: str) -> None:
+    expect(run_package(package(), *options), "E-RUN-009", word)
 
 
 def test_score_never_overwrites(tmp_path: Path) -> None:
@@ -96,11 +112,14 @@ def test_a_failing_score_leaves_nothing_half_written(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ids.json"]
 
 
-def test_errors_as_json(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [["--diagnostics", "json"], ["--diagnostics=json"]])
+def test_errors_as_json(tmp_path: Path, form: list[str]) -> None:
     ids = write_ids(tmp_path / "ids.json", [[1, 9999]])
-    done = generate("--ids", str(ids), "--diagnostics", "json")
+    done = generate("--ids", str(ids), *form)
     found = json.loads(done.stderr)  # type: ignore[attr-defined]
     assert found["code"] == "E-RUN-003" and found["fields"]["id"] == "9999" and found["exit_code"] == 1
+    found = json.loads(generate("--colour", *form).stderr)  # type: ignore[attr-defined]
+    assert found["code"] == "E-RUN-017" and "--colour" in found["message"]
 
 
 @pytest.fixture

@@ -102,6 +102,15 @@ def test_a_text_prompt_is_continued_with_the_tokens_of_its_ids(tmp_path: Path) -
     assert text_package("--prompt-file", str(tmp_path / "prompt.txt")) == expected
 
 
+def test_a_terminal_without_unicode_gets_the_text_in_escapes() -> None:
+    arguments = ("generate", "--weights", str(checkpoint("tiny")), "--max-tokens", "8", "--ignore-eos", "--prompt", "ab")
+    plain, ascii_only = (run_package(package("tiny"), *arguments, env={"PYTHONIOENCODING": encoding})
+                         for encoding in ("utf-8", "ascii"))
+    assert not plain.stdout.isascii(), "random weights make bytes that are no letters"
+    assert ascii_only.returncode == 0 and ascii_only.stdout.isascii()
+    assert ascii_only.stdout == plain.stdout.encode("ascii", "backslashreplace").decode()
+
+
 def test_a_prompt_that_spells_a_special_token_is_text(tmp_path: Path) -> None:
     """Otherwise whoever writes the prompt could end a turn or forge one."""
     library = Tokenizer.from_file(str(ROOT / "examples" / "tiny" / "tokenizer.json"))

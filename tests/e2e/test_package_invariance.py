@@ -97,6 +97,28 @@ def test_a_slot_and_pages_that_another_text_used_before_change_nothing() -> None
     assert same_bits(reference()[7], scores(many, RandomMix(7))[24])
 
 
+def test_a_text_as_long_as_the_limit() -> None:
+    """Every ring has wrapped, all pages are in use; one row more is refused elsewhere."""
+    text = random_texts([512], seed=5)
+    whole = scores(text)[0]
+    assert same_bits(whole, scores(text, FixedChunks((33, 1, 30)))[0])
+    shorter = scores([text[0][:200], *TEXTS[3:6]], RandomMix(8))[0]
+    assert same_bits(whole[:200], shorter), "what comes later changes nothing before it"
+
+
+def test_the_options_of_the_command_line_change_no_bit(tmp_path: Path) -> None:
+    ids = write_ids(tmp_path / "ids.json", TEXTS[:5])
+    out = tmp_path / "out.safetensors"
+    done = run_package(package(checked=True), "score", "--weights", str(checkpoint()), "--ids", str(ids), "--logits",
+                       str(out), "--checked", "--poison", "--bucket", "64", "--threads", "2", "--mix", "9")
+    assert done.returncode == 0, done.stderr
+    tensors = load_file(out)
+    assert set(tensors) == {f"logits.{i}" for i in range(5)}
+    for i, rows in reference().items():
+        if i < 5:
+            assert same_bits(rows, tensors[f"logits.{i}"])
+
+
 def test_the_command_line_writes_the_same_bits(tmp_path: Path) -> None:
     ids = write_ids(tmp_path / "ids.json", TEXTS)
     for number, options in enumerate((["--chunks", "33,1,30"], ["--mix", "5", "--threads", "1"])):

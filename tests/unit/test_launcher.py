@@ -1,4 +1,4 @@
-"""The launcher: its text refuses plans that contradict themselves, the compiled one refuses steps that it cannot run."""
+"""The launcher: its text refuses plans that contradict themselves, the compiled one steps that it cannot run."""
 from __future__ import annotations
 
 from dataclasses import replace

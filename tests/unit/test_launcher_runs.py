@@ -70,7 +70,7 @@ def library(checked: bool) -> KernelLibrary:
     sources[LAUNCHER_FILE] = emit_launcher(plan, checked)
     made = build_library(sources, Path(mkdtemp(prefix="dinfc-launcher-")) / "k.so", checked=checked, cache=CACHE)
     lines = tuple(LaunchLine(launch.kernel, launch.origin) for launch in launches)
-    facts = SimpleNamespace(kernels={n: "row" for n in kernel_order(plan)}, launches=lines)
+    facts = SimpleNamespace(kernels=dict.fromkeys(kernel_order(plan), "row"), launches=lines)
     return KernelLibrary(made, cast(RuntimePlan, facts))
 
 
@@ -123,7 +123,8 @@ def test_a_failed_check_stops_the_step_names_the_place_and_leaves_the_library_us
     fault = raised.value
     assert fault.code == "E-RUN-014" and fault.fields["kernel"] == "pick" and fault.fields["origin"] == "picks"
     assert "table" in str(fault.fields["reason"]) and "4" in str(fault.fields["reason"])
-    assert run(0, 2, [3, 2], threads=threads, checked=True).rows(1, 2, tight=True).view(np.float32).tolist() == [112, 113]
+    memory = run(0, 2, [3, 2], threads=threads, checked=True)
+    assert memory.rows(1, 2, tight=True).view(np.float32).tolist() == [112, 113]
 
 
 def test_nothing_runs_after_the_launch_that_failed() -> None:
@@ -132,6 +133,6 @@ def test_nothing_runs_after_the_launch_that_failed() -> None:
     tables = (ctypes.c_void_p * 1)(table.ctypes.data)
     with pytest.raises(RuntimeFault):
         library(True).run(StepArgs(
-            abi=1, entry=0, T=1, S=1, R=0, bucket=-1, first=-1, last=-1, threads=1, slots=1, pages=1,
-            arena=memory.ctypes.data, weights=ctypes.addressof(tables), states=None, step=step.ctypes.data, stream=None))
+            abi=1, entry=0, T=1, S=1, R=0, bucket=-1, first=-1, last=-1, threads=1, slots=1, pages=1, states=None,
+            arena=memory.ctypes.data, weights=ctypes.addressof(tables), step=step.ctypes.data, stream=None))
     assert not memory.any(), "`turn` would have written 100"
