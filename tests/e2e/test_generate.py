@@ -103,7 +103,8 @@ def test_a_text_prompt_is_continued_with_the_tokens_of_its_ids(tmp_path: Path) -
 
 
 def test_a_terminal_without_unicode_gets_the_text_in_escapes() -> None:
-    arguments = ("generate", "--weights", str(checkpoint("tiny")), "--max-tokens", "8", "--ignore-eos", "--prompt", "ab")
+    arguments = ("generate", "--weights", str(checkpoint("tiny")), "--max-tokens", "8", "--ignore-eos",
+                 "--prompt", "ab")
     plain, ascii_only = (run_package(package("tiny"), *arguments, env={"PYTHONIOENCODING": encoding})
                          for encoding in ("utf-8", "ascii"))
     assert not plain.stdout.isascii(), "random weights make bytes that are no letters"
