@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dinfc.runtime.safetensors_file import StoredTensor, read_header
-from support.package import checkpoint, package, run_package, write_ids
+from support.package import call_package, checkpoint, package, write_ids
 
 INDEX = "model.safetensors.index.json"
 
@@ -25,8 +25,8 @@ def generate(folder: Path, tmp_path: Path) -> tuple[int, str]:
     """Exit code and stderr of a run on a checkpoint; packed weights go to a folder of the test."""
     ids = write_ids(tmp_path / "ids.json", [[1, 2, 3]])
     cache = tmp_path / "packed"
-    done = run_package(package(), "generate", "--weights", str(folder), "--ids", str(ids), "--max-tokens", "2",
-                       "--quiet", "--pack-cache", str(cache))
+    done = call_package(package(), "generate", "--weights", str(folder), "--ids", str(ids), "--max-tokens", "2",
+                       "--quiet", "--pack-cache", str(cache), "--threads", "1")
     if done.returncode:
         assert done.stdout == ""
         assert not cache.exists() or not any(cache.iterdir()), "something half-written is left"
@@ -154,7 +154,7 @@ def test_f32_with_more_bits_than_bf16_is_refused(copy: Path, tmp_path: Path) -> 
     expect(generate(one_file(copy, widen), tmp_path), "E-CKPT-007", "layers.0.attn_norm.weight")
 
 
-def test_f32_stored_as_bf16_is_accepted_and_gives_the_values_back(copy: Path, tmp_path: Path) -> None:
+def test_f32_stored_as_bf16_is_accepted_and_gives_the_values_back(tmp_path: Path) -> None:
     """Values that bf16 holds: stored either way, the same tokens come out."""
     def name_of(arrays: dict[str, np.ndarray]) -> str:
         return next(n for n in arrays if n.endswith("layers.0.attn.attn_sink"))
@@ -172,8 +172,8 @@ def test_f32_stored_as_bf16_is_accepted_and_gives_the_values_back(copy: Path, tm
     for number, change in enumerate((short, rounded)):
         folder = one_file(Path(shutil.copytree(checkpoint(), tmp_path / f"ckpt-{number}")), change)
         out = tmp_path / f"{number}.safetensors"
-        done = run_package(package(), "score", "--weights", str(folder), "--ids", str(ids), "--logits", str(out),
-                           "--pack-cache", str(tmp_path / "both"))
+        done = call_package(package(), "score", "--weights", str(folder), "--ids", str(ids), "--logits", str(out),
+                            "--pack-cache", str(tmp_path / "both"), "--threads", "1")
         assert done.returncode == 0, done.stderr
         found.append(out.read_bytes())
     assert found[0] == found[1]
@@ -184,8 +184,9 @@ def test_weights_that_hold_nan_are_told_and_not_sampled_from(copy: Path, tmp_pat
         name = next(n for n in arrays if n.removeprefix("model.") == "norm.weight")
         arrays[name][:2] = [0xC0, 0x7F]
 
-    done = run_package(package(), "generate", "--weights", str(one_file(copy, spoil)), "--ids",
-                       str(write_ids(tmp_path / "ids.json", [[1, 2, 3]])), "--pack-cache", str(tmp_path / "packed"))
+    done = call_package(package(), "generate", "--weights", str(one_file(copy, spoil)), "--ids",
+                       str(write_ids(tmp_path / "ids.json", [[1, 2, 3]])), "--pack-cache", str(tmp_path / "packed"),
+                        "--threads", "1")
     expect((done.returncode, done.stderr), "E-RUN-015", "position 2")
     assert done.stdout == ""
 

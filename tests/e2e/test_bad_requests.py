@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.package import checkpoint, package, run_package, write_ids
+from support.package import call_package, checkpoint, package, run_package, write_ids
 
 LONG = 513
 
@@ -22,7 +22,7 @@ def expect(done: object, code: str, *words: str, status: int = 1) -> None:
 
 
 def generate(*options: str, root: Path | None = None) -> object:
-    return run_package(root or package(), "generate", "--weights", str(checkpoint()), *options)
+    return call_package(root or package(), "generate", "--weights", str(checkpoint()), *options)
 
 
 @pytest.mark.parametrize(("texts", "code", "word"), [
@@ -80,7 +80,7 @@ def test_options(tmp_path: Path, options: list[str], code: str, word: str) -> No
 def test_score_options_leave_no_file(tmp_path: Path, options: list[str], code: str) -> None:
     ids = write_ids(tmp_path / "ids.json", [[1, 2]])
     out = tmp_path / "out.safetensors"
-    done = run_package(package(), "score", "--weights", str(checkpoint()), "--ids", str(ids), "--logits", str(out),
+    done = call_package(package(), "score", "--weights", str(checkpoint()), "--ids", str(ids), "--logits", str(out),
                        *options)
     expect(done, code)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ids.json"]
@@ -92,21 +92,21 @@ def test_score_options_leave_no_file(tmp_path: Path, options: list[str], code: s
     (["check", "--bucket", "3"], "--bucket"),
 ])
 def test_options_of_bench_and_check(options: list[str], word: str) -> None:
-    expect(run_package(package(), *options), "E-RUN-009", word)
+    expect(call_package(package(), *options), "E-RUN-009", word)
 
 
 def test_score_never_overwrites(tmp_path: Path) -> None:
     ids = write_ids(tmp_path / "ids.json", [[1, 2]])
     out = tmp_path / "out.safetensors"
     out.write_text("precious")
-    done = run_package(package(), "score", "--weights", str(checkpoint()), "--ids", str(ids), "--logits", str(out))
+    done = call_package(package(), "score", "--weights", str(checkpoint()), "--ids", str(ids), "--logits", str(out))
     expect(done, "E-RUN-007", str(out))
     assert out.read_text() == "precious"
 
 
 def test_a_failing_score_leaves_nothing_half_written(tmp_path: Path) -> None:
     ids = write_ids(tmp_path / "ids.json", [[1, 2]])
-    done = run_package(package(), "score", "--weights", str(tmp_path / "none"), "--ids", str(ids), "--logits",
+    done = call_package(package(), "score", "--weights", str(tmp_path / "none"), "--ids", str(ids), "--logits",
                        str(tmp_path / "out.safetensors"))
     expect(done, "E-CKPT-001")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ids.json"]
@@ -164,7 +164,7 @@ def test_a_missing_file_of_the_package(broken: Path, tmp_path: Path, name: str) 
 
 def test_a_plan_that_is_no_json(broken: Path) -> None:
     (broken / "plan.json").write_text("{")
-    expect(run_package(broken, "info"), "E-PLAN-003", "plan.json")
+    expect(call_package(broken, "info"), "E-PLAN-003", "plan.json")
 
 
 def test_no_command_and_help() -> None:

@@ -1,13 +1,14 @@
 """A compiled package and a checkpoint for end-to-end tests: made once a process, objects cached between processes."""
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from dinfc.codegen.package import BuildOptions
 from dinfc.compiled import compile_deployment, write
 from dinfc.frontend.model_yaml import Deployment, load_model_yaml
 from dinfc.frontend.synth import synthesize
+from dinfc.runtime import cli
 from dinfc.runtime.engine import Engine
 from dinfc.runtime.executor import Executor, Logits, Settings
 from dinfc.runtime.package import Package, open_package
@@ -105,6 +107,14 @@ def run_package(root: Path, *arguments: str, env: dict[str, str] | None = None) 
     """`python ROOT ...` in a process of its own."""
     return subprocess.run([sys.executable, str(root), *arguments], capture_output=True, text=True, check=False,
                           env={**os.environ, **(env or {})})
+
+
+def call_package(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same command line in this process, with the runtime that packages carry: no start of an interpreter."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = cli.main(root, arguments)
+    return subprocess.CompletedProcess([str(root), *arguments], status, out.getvalue(), err.getvalue())
 
 
 def write_ids(place: Path, texts: Sequence[Sequence[int]]) -> Path:
