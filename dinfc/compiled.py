@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from dinfc.ir.verify import verify_module
 from dinfc.output import check_vacant, fresh_folder
 from dinfc.passes.base import Context
 from dinfc.pipeline import STANDARD, Run, load_target, run_pipeline
+
+# What a disk, not a defect, answers when a file is written.
+DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO})
 
 
 class Phases(Protocol):
@@ -70,7 +74,8 @@ def compile_deployment(deployment: Deployment, phases: Phases, run: Run | None =
 def write(compiled: Compiled, output: Path, options: BuildOptions, phases: Phases) -> None:
     """Writes the package; `output` appears complete or not at all.
 
-    Raises DinfcError: E-BUILD-001 (no compiler), 002 to 004 (output), 005 (the compiler refused the sources).
+    Raises DinfcError: E-BUILD-001 (no compiler), 002 to 004 (output; 004 also for a disk that gets full), 005 (the
+    compiler refused the sources).
     """
     check_vacant(output)
     try:
@@ -80,6 +85,10 @@ def write(compiled: Compiled, output: Path, options: BuildOptions, phases: Phase
         if error.kind == "no-compiler":
             raise DinfcError("E-BUILD-001", looked="g++") from None
         raise DinfcError("E-BUILD-005", kind=error.kind, reason=str(error)) from error
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        raise DinfcError("E-BUILD-004", path=output, reason=error.strerror) from None
 
 
 def package_input(compiled: Compiled) -> PackageInput:

@@ -30,7 +30,8 @@ def deployment_summary(compiled: Compiled) -> list[str]:
             f"pages        payload {round(layout.payload_per_token)} B a token; allocated {layout.page_bytes:,} B "
             f"a page of {PAGE_TOKENS} tokens = {round(layout.page_bytes / PAGE_TOKENS)} B a token"
         )
-    lines.append(f"rings        {layout.ring_slot_bytes:,} B a slot")
+    drafts = ", those of the draft layers included" if config.num_nextn_predict_layers else ""
+    lines.append(f"rings        {layout.ring_slot_bytes:,} B a slot{drafts}")
     return lines
 
 

@@ -17,6 +17,7 @@ PLAN_FILE = "plan.json"
 PLAN_FORMAT = 1
 LAUNCHER_ABI = 1
 LIBRARY, CHECKED_LIBRARY = "libkernels.so", "libkernels_checked.so"
+SOURCES = "kernels/src"  # with build.sh
 CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -229,6 +230,8 @@ def library_path(root: Path, plan: Plan, checked: bool = False) -> Path:
     """
     name = CHECKED_LIBRARY if checked else LIBRARY
     if not (root / name).is_file() and name not in plan.files:
-        raise RuntimeFault("E-RUN-018", path=root) if checked else RuntimeFault("E-PLAN-004", path=root)
+        if checked:
+            raise RuntimeFault("E-RUN-018", path=root)
+        raise RuntimeFault("E-PLAN-004", path=root / SOURCES)
     check_file(root, name, plan)
     return root / name

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 COMPILER = "g++"
@@ -33,6 +35,7 @@ ALLOWED_SYMBOLS = frozenset(
     {"memcpy", "memset", "memmove", "memcmp", "__tls_get_addr", "__stack_chk_fail", "__cxa_finalize", "__gmon_start__",
      "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "abort"})
 ALLOWED_PREFIXES = ("GOMP_", "omp_")
+DIGEST_BYTES = hashlib.sha256().digest_size  # in front of every cached object
 
 
 class BuildError(Exception):
@@ -44,9 +47,14 @@ class BuildError(Exception):
         self.kind = kind
 
 
-def default_cache() -> Path:
-    """`$XDG_CACHE_HOME/dinfc` or `~/.cache/dinfc`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dinfc"
+def default_cache() -> Path | None:
+    """`$XDG_CACHE_HOME/dinfc` or `~/.cache/dinfc`; None for a user without a home (containers have such)."""
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return Path(given) / "dinfc"
+    try:
+        return Path.home() / ".cache" / "dinfc"
+    except RuntimeError:
+        return None
 
 
 def compile_flags(isa: str, checked: bool) -> tuple[str, ...]:
@@ -76,7 +84,8 @@ def build_library(sources: Mapping[str, str], out: Path, isa: str = "avx2", jobs
                   cache: Path | None = None) -> Path:
     """Compiles every `.cc` of `sources` (file name -> text; `.h` files lie beside them) and links `out`.
 
-    `cache`: folder of objects by content hash (None: none). Raises BuildError.
+    `cache`: folder of objects by content hash (None: none); in whatever state it is, the result is the same. Raises
+    BuildError, and OSError where `out` cannot be written.
     """
     version = compiler_version()
     with tempfile.TemporaryDirectory(prefix="dinfc-build-") as folder:
@@ -88,19 +97,20 @@ def build_library(sources: Mapping[str, str], out: Path, isa: str = "avx2", jobs
         def compile_one(name: str) -> None:
             command = compile_command(name, isa, checked)
             key = hashlib.sha256("\0".join([version, *command, headers, sources[name]]).encode()).hexdigest()
-            stored = cache / f"{key}.o" if cache is not None else None
-            if stored is not None and stored.exists():
-                shutil.copyfile(stored, work / object_name(name))
+            stored, made = (cache / f"{key}.object" if cache is not None else None), work / object_name(name)
+            if stored is not None and (found := _cached(stored)) is not None:
+                made.write_bytes(found)
                 return
             _run(command, work, "compile", name)
             if stored is not None:
-                _store(work / object_name(name), stored)
+                data = made.read_bytes()
+                with suppress(OSError):  # a cache that cannot be written only costs time
+                    _write(stored, hashlib.sha256(data).digest() + data)
 
         with ThreadPoolExecutor(max(1, jobs)) as pool:
             list(pool.map(compile_one, units(sources)))
         _run(link_command(units(sources), "library.so"), work, "link", out.name)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        _store(work / "library.so", out)
+        _write(out, (work / "library.so").read_bytes())
     return out
 
 
@@ -113,12 +123,29 @@ def compiler_version() -> str:
     return done.stdout.splitlines()[0] if done.stdout else ""
 
 
-def _store(made: Path, place: Path) -> None:
-    """Copies under a temporary name first: another process may be reading or writing the same place."""
+def _cached(stored: Path) -> bytes | None:
+    """A cached object; None where there is none, or where its bytes are not those that were stored: a disk that was
+    full or is damaged must cost a compilation, not change a kernel."""
+    try:
+        data = stored.read_bytes()
+    except OSError:
+        return None
+    digest, found = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
+    return found if hashlib.sha256(found).digest() == digest else None
+
+
+def _write(place: Path, data: bytes) -> None:
+    """Writes under a temporary name first: another process may be reading or writing the same place. The name is
+    random, since processes of two containers that share a folder may have the same number. Raises OSError."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = place.with_name(f".{place.name}.{os.getpid()}")
-    shutil.copyfile(made, temporary)
-    os.replace(temporary, place)
+    temporary = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, place)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def _run(command: list[str], folder: Path, kind: str, what: str) -> None:

@@ -65,7 +65,8 @@ def command(
         for name, seconds in run.times:
             click.echo(f"{name:<24} {seconds:8.3f} s", err=True)
     if output is not None:
-        cache = None if no_cache else default_cache() / "objects"
+        folder = None if no_cache else default_cache()
+        cache = None if folder is None else folder / "objects"
         write(compiled, output, BuildOptions(not no_build, checked, jobs, cache), session)
     if session.verbosity >= 0:
         for line in deployment_summary(compiled) + plan_summary(compiled):
