@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dinfc.ir.scalar import Expr, walk
-from dinfc.ir.tile.program import SCALARS, Copy, Dot, Fill, For, If, Let, Program, Reduce, Stmt, Store, statements
+from dinfc.ir.tile.access import expressions
+from dinfc.ir.tile.program import SCALARS, Alloc, Dot, Program, statements
 
 from .cpu_checked import CheckedEmitter, CheckedScope
 from .cpu_expr import identifier
@@ -51,7 +52,7 @@ def emit_kernel(program: Program, checked: bool = False) -> str:
             scope.line(f'const char* const kernel = "{program.name}";')
             scope.line('const char* statement = "";')
         scope.line("const dinfc_fp_mode fp_mode;")
-        for name in sorted(used_scalars(program), key=SCALARS.index):
+        for name in sorted(used_scalars(program, checked), key=SCALARS.index):
             scope.line(f"const int {name} = ctx->{name};")
         for number, p in enumerate(program.params):
             emitter.param(number, p)
@@ -80,39 +81,20 @@ def _grid(program: Program, scope: Scope, emitter: Emitter, checked: bool) -> No
             emitter.statement(statement)
 
 
-def used_scalars(program: Program) -> set[str]:
-    """Program scalars that the generated function names."""
+def used_scalars(program: Program, checked: bool = False) -> set[str]:
+    """Program scalars that the generated function names; the checked build names those of value bounds as well."""
     found: set[str] = set()
 
-    def visit(node: Expr | None) -> None:
-        if node is not None:
-            found.update(str(n.attr) for n in walk(node) if n.op == "var" and n.attr in SCALARS)
+    def visit(node: Expr) -> None:
+        found.update(str(n.attr) for n in walk(node) if n.op == "var" and n.attr in SCALARS)
 
-    for b in program.params:
-        for dim in b.shape:
-            visit(dim)
+    scratch = [s.buffer for s in statements(program.body) if isinstance(s, Alloc)]
+    for b in (*program.params, *scratch):
+        for e in (*b.shape, *((b.bounds or ()) if checked else ())):
+            visit(e)
     for _, extent in program.grid:
         visit(extent)
     for s in statements(program.body):
         for e in expressions(s):
             visit(e)
     return found
-
-
-def expressions(s: Stmt) -> list[Expr | None]:
-    """The expressions that a statement itself holds (not those of statements inside it)."""
-    if isinstance(s, For):
-        return [s.extent]
-    if isinstance(s, Let | Fill):
-        return [s.value]
-    if isinstance(s, Store):
-        return [*s.indices, s.value, s.where]
-    if isinstance(s, If):
-        return [s.cond]
-    if isinstance(s, Copy):
-        return [*s.offsets, *s.limits]
-    if isinstance(s, Reduce):
-        return [s.extent, s.value, s.start, s.times]
-    if isinstance(s, Dot):
-        return [*s.a_at, *s.b_at, *(s.a_scale_at or ()), *(s.b_scale_at or ()), s.rows]
-    return []

@@ -1,4 +1,7 @@
-"""The checked build: the same program as plain scalar loops, every index and every read of scratch memory tested.
+"""The checked build: the same program as plain scalar loops, everything tested that the verifier proves or assumes.
+
+Tested are every index, every read of scratch memory, values of integer buffers against their bounds, divisors, and
+casts to integers.
 
 It is the oracle of the fast build: compiled with -O1, in the stated order, from nothing but the statements' definitions
 (no template is shared with the fast build except the function set), it must give the same bits. A failed check records
@@ -11,19 +14,45 @@ from __future__ import annotations
 
 import json
 
-from dinfc.ir.tile.program import Buffer, Comment, Copy, Dot, Fill, Reduce, Stmt
+from dinfc.ir.scalar import FLOATS, Expr
+from dinfc.ir.tile.program import Buffer, Comment, Copy, Dot, Fill, Program, Reduce, Stmt
 from dinfc.ir.tile.text import print_head
 
 from .cpu_checked_dot import checked_dot
 from .cpu_copy import check_copy
-from .cpu_expr import CPP_TYPES, identifier
+from .cpu_expr import CPP_TYPES, ExprPrinter, identifier
 from .cpu_reduce import check_lanes, combine, element_update
 from .cpu_scope import Scope, strip_parentheses
 from .cpu_statements import LARGE_BYTES, Emitter, declare_scratch, element_count
 
 
+class CheckedPrinter(ExprPrinter):
+    """Expressions whose casts to integers keep the value and whose divisors are not zero."""
+
+    def cast(self, text: str, source: str, dtype: str) -> str:
+        if dtype in FLOATS or dtype == "bool" or source == "bool":
+            return super().cast(text, source, dtype)
+        macro = "DINFC_TRUNCATE" if source in FLOATS else "DINFC_CONVERT"
+        return f"{macro}({CPP_TYPES[dtype]}, {strip_parentheses(text)})"
+
+    def divide(self, node: Expr, args: list[str]) -> str:
+        if node.args[1].op == "const" and node.args[1].attr:
+            return super().divide(node, args)
+        return super().divide(node, [args[0], f"DINFC_DIVISOR({strip_parentheses(args[1])})"])
+
+
 class CheckedScope(Scope):
     """A scope whose element accesses are tested."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.printer = CheckedPrinter(self.load, self.nonnegative)
+
+    def write(self, buffer: Buffer, indices: list[str], value: str) -> str:
+        if buffer.bounds is not None:
+            low, high = (strip_parentheses(self.text(b)) for b in buffer.bounds)
+            value = f'DINFC_BOUND({strip_parentheses(value)}, {low}, {high}, "{buffer.name}")'
+        return super().write(buffer, indices, value)
 
     def place(self, buffer: Buffer, indices: list[str], write: bool) -> str:
         name = identifier(buffer.name)

@@ -42,6 +42,7 @@ class Emitter(ABC):
         if isinstance(s, Comment):
             self.scope.line(f"// {s.text}")
         elif isinstance(s, Alloc):
+            self.scope.buffers[s.buffer.name] = s.buffer  # blocks beside each other may use a name twice
             self.alloc(s.buffer)
         elif isinstance(s, Let):
             self.let(s)

@@ -58,6 +58,12 @@ class _Rules:
         return bool(written((s,)) - self.private) or any(
             n in self.buffers and self.buffers[n].space == "global" for n in reads)
 
+    def half_written(self, s: If) -> list[str]:
+        """Private buffers that nests write which stay under the branch's condition. Products and nests outside of it
+        read them always: without a value of their own they would read what nobody ever wrote."""
+        seen = written(tuple(inner for inner in s.then if isinstance(inner, For) and self.is_seen(inner)))
+        return sorted(seen & self.private)
+
     def block(self, body: Body, values: dict[str, Expr], guards: tuple[Expr, ...]) -> Body:
         """Statements of a block, under these conditions; `values`: what scalars have become."""
         values = dict(values)
@@ -72,6 +78,7 @@ class _Rules:
                 _check_private(s)
                 if s.otherwise or guards:
                     raise DeviceError("a branch around products has an else part or lies in another one")
+                out += [Fill(n, const(0.0, self.buffers[n].dtype)) for n in self.half_written(s)]
                 out += self.block(s.then, values, (s.cond,))
             elif isinstance(s, For) and s.kind in ("serial", "pipelined") and not guards:
                 out.append(replace(s, body=self.block(s.body, values, ())))

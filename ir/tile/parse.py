@@ -26,11 +26,11 @@ from .program import (
     Stmt,
     Store,
 )
+from .text import KINDS
 
 _WORD = re.compile(r"[A-Za-z_@][A-Za-z0-9_.@]*")
 _STORED = re.compile(r"\s*([A-Za-z_@][A-Za-z0-9_.@]*)\[")
 _INTEGER = re.compile(r"-?\d+")
-_KINDS = ("serial", "parallel", "vector", "unrolled", "pipelined")
 
 
 class TileSyntaxError(ValueError):
@@ -175,7 +175,9 @@ def parse_program(text: str) -> Program:
     head.expect("anchor")
     anchor = "" if head.eat("-") else head.word("an anchor class")
     head.expect("functions")
-    functions = head.text[head.at :].removesuffix("{").strip()
+    functions = head.text[head.at :].strip().removesuffix("{").strip()
+    if not re.fullmatch(r"[\w.-]+", functions) or not head.text.rstrip().endswith("{"):
+        head.fail("expected a function set and an opening brace")
     orders, origin, attrs, params = [], [], {}, []
     grid: list[tuple[str, Expr]] = []
     while True:
@@ -316,7 +318,7 @@ def _for(line: Line, reader: Reader) -> For:
     variable = line.word("a variable")
     line.expect("in")
     extent = line.expr()
-    kind = line.one_of(_KINDS, "kind of loop")
+    kind = line.one_of(KINDS, "kind of loop")
     line.expect("{")
     line.end()
     before = dict(reader.variables)

@@ -32,6 +32,7 @@ from ..scalar_text import print_expr
 from .program import Alloc, Buffer, Copy, Dot, Fill, For, If, Let, Program, Reduce, Stmt, Store
 
 INDENT = "  "
+KINDS = ("serial", "parallel", "vector", "unrolled", "pipelined")  # of loops
 
 
 def print_program(program: Program) -> str:

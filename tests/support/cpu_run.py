@@ -1,5 +1,7 @@
 """Emits a tile program for the CPU, builds it (cached by content), and runs it on given arrays.
 
+Whatever runs here was printed, read back and verified before.
+
     run_program(program, {"x": x, "out": out}, {"T": 5})
 
 Arrays are torch tensors or numpy arrays, contiguous, of the dtype in which the buffer is stored (bf16 buffers: torch
@@ -23,7 +25,10 @@ from dinfc.codegen.emit.cpu_build import build_library, check_symbols
 from dinfc.codegen.emit.cpu_expr import identifier
 from dinfc.codegen.emit.cpu_sources import library_sources
 from dinfc.ir.scalar import Expr
+from dinfc.ir.tile.parse import parse_program
 from dinfc.ir.tile.program import SCALARS, Program
+from dinfc.ir.tile.text import print_program
+from dinfc.ir.tile.verify import verify_program
 
 Array = torch.Tensor | numpy.ndarray
 TORCH_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8,
@@ -38,8 +43,11 @@ class KernelFailed(AssertionError):
 
 
 def run_program(program: Program, arrays: Mapping[str, Array], scalars: Mapping[str, int] | None = None,
-                checked: bool = False, threads: int = 1, isa: str = "avx2") -> None:
-    """Runs the whole grid. Raises KernelFailed where a check of the checked build fails."""
+                checked: bool = False, threads: int = 1, isa: str = "avx2", verify: bool = True) -> None:
+    """Runs the whole grid. Raises KernelFailed where a check of the checked build fails, TileError for a program that
+    the verifier refuses (`verify` = False: for programs that are wrong on purpose)."""
+    if verify:
+        verify_text(print_program(program))
     library = load_library(program, checked, isa)
     values = {"row0": 0, "slots": 1, "pages": 1, "T": 1, "S": 1, "R": 1, **(scalars or {})}
     values.setdefault("rows", values["T"])
@@ -60,6 +68,11 @@ def run_program(program: Program, arrays: Mapping[str, Array], scalars: Mapping[
     if message:
         library.dinfc_clear_error()
         raise KernelFailed(message.decode())
+
+
+@lru_cache(maxsize=1024)
+def verify_text(text: str) -> None:
+    verify_program(parse_program(text))
 
 
 def array_pointer(program: Program, name: str, arrays: Mapping[str, Array], values: Mapping[str, int]) -> int:

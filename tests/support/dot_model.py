@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from dinfc.ir.scalar import Expr, const, var
+from dinfc.ir.scalar import Expr, binary, const, var
 from dinfc.ir.tile.program import Alloc, Buffer, Comment, Dot, Fill, For, Program, Store
 
 E2M1 = numpy.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=numpy.float32)
@@ -142,7 +142,7 @@ def make_case(case: Case, seed: int = 0) -> tuple[Program, dict[str, numpy.ndarr
               case.a if case.a[0] == "e" else "", case.b if case.b[0] == "e" else "",
               "sa" if case.a_scale else None, zero if case.a_scale else None,
               "sb" if case.b_scale else None, zero if case.b_scale else None, case.scale_rows,
-              f"fold({case.group}; chain fma)", None if case.rows is None else var("T"))
+              f"fold({case.group}; chain fma)", None if case.rows is None else binary("min", var("T"), case.m))
     i, j = var("i"), var("j")
     acc = Buffer("acc", "f32", dims((case.m, case.n)), "accumulator")
     body = (Comment("one product"), Alloc(acc), Fill("acc", const(0.25)), dot,

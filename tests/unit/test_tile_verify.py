@@ -3,7 +3,10 @@ from __future__ import annotations
 
 import pytest
 
+from dinfc.codegen.emit.device_slice import slice_text
+from dinfc.device_slice import device_target, slice_programs
 from dinfc.diagnostics import DinfcError
+from dinfc.ir.parse import parse_module
 from dinfc.ir.tile.parse import parse_program
 from dinfc.ir.tile.program import TileError
 from dinfc.ir.tile.verify import verify_program
@@ -58,13 +61,18 @@ FAULTS = [
     ("a race of vector lanes", "near_x[j] = x[t, j]", "near_x[idiv(j, 2)] = x[t, j]", "iterations of j"),
     ("two rows of a pair", "y[t, add(mul(o, 32), n)] = select", "y[t, mul(o, 32)] = select", "iterations of n"),
     ("a race through a loaded index", "z[t] = x[b, 0]", "z[b] = x[b, 0]", "may store to the same element of z"),
-    ("scratch that nobody wrote", "near_x[j] = x[t, j]", "y[t, j] = x[t, j]", "near_x is read before anything"),
+    ("scratch that nobody wrote", "near_x[j] = x[t, j]", "y[t, j] = x[t, j]", "near_x is read where it is"),
     ("an unknown name", "of near_x[k]", "of mul(near_x[k], scale)", "unknown name 'scale'"),
     ("a store into an input", "z[t] = sum", "x[t, 0] = sum", "is a parameter of mode in"),
     ("a value of another type", "ring[i, 0] = t", "ring[i, 0] = sum", "ring is i32, the stored value f32"),
     ("too few indices", "z[t] = x[b, 0]", "z[t] = x[b]", "2 dims, indexed with 1"),
     ("a name twice", "let q: i32 = mod(t, 8)", "let q: i32 = mod(t, 8)\n  let T: i32 = 3", "declared already"),
+    ("a name of the loop around", "let b: i32 = bound[t]", "for t in 2 serial {\n}\nlet b: i32 = 0", "t is declared"),
     ("lanes that cannot be halved", "lanes 16", "lanes 12", "no power of two"),
+    ("a store beside its own", "z[t] = w[q,", "z[max(sub(t, 1), 0)] = w[q,", "iterations of t may store to the same"),
+    ("a record that two rows share", "ring[i, 0] = t", "ring[min(t, 8), 0] = t", "iterations of t may store"),
+    ("a vector loop of unknown length", "for j in 64 vector {", "for j in min(T, 64) vector {", "constant extent"),
+    ("a number as a condition", "if ge(b, 0) {", "if b {", "the condition is i32"),
 ]
 
 
@@ -82,62 +90,103 @@ def test_a_planted_fault_is_refused_at_its_statement(old: str, new: str, message
     assert any(line.strip().strip("| ").startswith("^") for line in shown), shown
 
 
-def test_capacity_is_that_of_the_target() -> None:
-    with pytest.raises(TileError, match="256 bytes, there are 255"):
-        verify_program(parse_program(LEGAL), {"near": 255})
-
-
-def test_a_condition_is_forgotten_when_its_buffer_changes() -> None:
-    text = """kernel @k anchor row functions dinfc-f32 {
-  param x: f32[16] global in
-  param y: f32[1] global out
-  param n: i32[1] global in
-  grid one in 1
-  alloc at: i32[1] near
-  at[0] = n[0]
-  if land(ge(at[0], 0), lt(at[0], 16)) {
-    CHANGE
-    y[0] = x[at[0]]
+LOCAL = """kernel @local anchor row functions dinfc-f32 {
+  param x: bf16[T, 64] global in
+  param codes: u8[T, 4, 64] global in
+  param w: u8[3, 64, 16] global in
+  param w_s: u8[2, 2] global in
+  param y: f32[T, 40] global out
+  grid it in idiv(add(T, 7), 8)
+  let live: i32 = min(sub(T, mul(it, 8)), 8)
+  alloc a: u8[8, 64] near
+  alloc a_s: f32[8, 2] near
+  alloc list: i32[8] near
+  for p in 8 serial {
+    list[p] = min(add(mul(it, 8), p), sub(T, 1))
   }
-}
-"""
-    verify_program(parse_program(text.replace("CHANGE", "y[0] = 0.0")))
-    with pytest.raises(TileError, match="not proven"):
-        verify_program(parse_program(text.replace("CHANGE", "at[0] = add(at[0], 1)")))
-
-
-def test_a_loop_body_may_have_changed_what_was_known_before_it() -> None:
-    text = """kernel @k anchor row functions dinfc-f32 {
-  param x: f32[16] global in
-  param y: f32[8] global out
-  grid one in 1
-  alloc at: i32[1] near
-  at[0] = 0
-  if lt(at[0], 8) {
-    for i in 8 serial {
-      y[i] = x[max(at[0], 0)]
-      at[0] = STEP
+  for i in 8 serial {
+    for k in 32 vector {
+      a[i, mul(k, 2)] = codes[list[i], 1, k]
+      a[i, add(mul(k, 2), 1)] = codes[list[i], 2, k]
+    }
+    if lt(i, live) {
+      a_s[i, 0] = 1.0
+    } else {
+      a_s[i, 0] = 2.0
+    }
+    a_s[i, 1] = f32(x[list[i], 3])
+  }
+  alloc tile: bf16[8, 16] near
+  copy tile = x[mul(it, 8), 48] limits [T, _]
+  alloc rows_of: bf16[8, 64] near
+  copy rows_of = x[0, 0] limits [_, _] rows list
+  alloc acc: f32[8, 40] accumulator
+  fill acc = 0.0
+  dot acc += a[0, 0] * w[0, 0, 0] m 8 n 40 k 64 group 32 layout n16k a_codec e4m3 b_codec e4m3 \
+a_scale a_s[0, 0] b_scale w_s[0, 0] b_scale_rows 32 rows live
+  for i in live parallel {
+    reduce top = max over j in 16 lanes 4 start -inf of f32(tile[i, j])
+    for j in 40 vector {
+      y[add(mul(it, 8), i), j] = add(acc[i, j], mul(top, f32(rows_of[i, j])))
     }
   }
 }
-"""
-    verify_program(parse_program(text.replace("STEP", "i")))
-    with pytest.raises(TileError, match="not proven"):
-        verify_program(parse_program(text.replace("STEP", "add(at[0], 1)")))
+""".replace("\\\n", "")
+
+LOCAL_FAULTS = [
+    ("half of the columns unwritten", "a[i, add(mul(k, 2), 1)] = codes", "a[i, mul(k, 2)] = codes", "a is read where"),
+    ("rows unwritten", "for i in 8 serial {", "for i in 7 serial {", "a is read where"),
+    ("a scale that one branch leaves out", "a_s[i, 0] = 2.0", "a_s[i, 1] = 2.0", "a_s is read where"),
+    ("an accumulator that nobody filled", "fill acc = 0.0", "// nothing", "acc is read where"),
+    ("a list that nobody wrote", "list[p] = min", "list[0] = min", "list is read where"),
+    ("scratch of another block", "alloc list: i32[8] near", "alloc lost: i32[8] near", "expected a statement"),
+    ("too many rows of a product", "rows live", "rows T", "not proven to have so many rows"),
+    ("a tile that is too wide", "copy tile = x[mul(it, 8), 48]", "copy tile = x[mul(it, 8), 49]", "to hold the tile"),
+    ("a tile without limit", "limits [T, _]", "limits [_, _]", "to hold the tile"),
+    ("a limit past the end", "limits [T, _]", "limits [add(T, 1), _]", "limit 0 is not proven to lie inside x"),
+    ("weights that end too early", "w[0, 0, 0] m 8", "w[1, 0, 0] m 8", "to hold the tile"),
+    ("codes that are no bytes", "b_codec e4m3 ", "", "w is u8, it cannot hold values"),
+    ("k that is no multiple of its group", "group 32", "group 48", "no multiple of the group"),
+    ("an accumulator of another shape", "f32[8, 40] accumulator", "f32[8, 48] accumulator", "no f32 accumulator of"),
+    ("scales of another size", "w_s: u8[2, 2]", "w_s: u8[1, 2]", "to hold the tile"),
+    ("tiles that overlap", "y[add(mul(it, 8), i), j]", "y[add(mul(it, 7), i), j]", "iterations of it may store"),
+    ("rows that overlap", "y[add(mul(it, 8), i), j]", "y[add(mul(it, 8), mul(0, i)), j]", "iterations of i may store"),
+    ("a list with fewer rows", "bf16[8, 64] near", "bf16[9, 64] near", "list "),
+    ("a list of floats", "rows list", "rows a_s", "no list of the rows"),
+    ("a reduction over two kinds", "start -inf", "start 0", "top starts as i32 and takes f32"),
+    ("a dim that is no constant", "alloc tile: bf16[8, 16] near", "alloc tile: bf16[T, 16] near", "no positive const"),
+    ("a kind of loop", "for p in 8 serial {", "for p in 8 parallel {", ""),
+]
 
 
-def test_a_chunk_lies_inside_the_step() -> None:
-    text = """kernel @k anchor row functions dinfc-f32 {
-  param x: f32[T] global in
-  param y: f32[rows] global out
-  grid i in rows
-  let t: i32 = add(row0, i)
-  y[i] = x[AT]
-}
-"""
-    verify_program(parse_program(text.replace("AT", "t")))
-    with pytest.raises(TileError, match="not proven"):
-        verify_program(parse_program(text.replace("AT", "add(t, 1)")))
+def test_a_program_with_scratch_copies_and_products_is_accepted() -> None:
+    verify_program(parse_program(LOCAL), {"near": 512 + 64 + 32 + 256 + 1024, "accumulator": 1280})
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [f[1:] for f in LOCAL_FAULTS], ids=[f[0] for f in LOCAL_FAULTS])
+def test_a_fault_in_scratch_copies_or_products_is_refused(old: str, new: str, message: str) -> None:
+    assert LOCAL.count(old) == 1
+    program = LOCAL.replace(old, new)
+    if not message:
+        verify_program(parse_program(program))
+        return
+    with pytest.raises((TileError, ValueError), match=message) as raised:
+        verify_program(parse_program(program))
+    assert any(line.strip().strip("| ").startswith("^") for line in str(raised.value).splitlines())
+
+
+@pytest.mark.parametrize("device", ["sm90", "sm100", "ascend950"])
+def test_programs_of_devices_are_accepted(device: str) -> None:
+    module = parse_module(slice_text(512, 128, 64, 128, 150))
+    programs = slice_programs(module, device_target(device))
+    assert {p.anchor for p in programs.values()} == {"row", "matmul", "attend"}
+    for program in programs.values():
+        verify_program(program)
+
+
+def test_capacity_is_that_of_the_target() -> None:
+    with pytest.raises(TileError, match="256 bytes, there are 255"):
+        verify_program(parse_program(LEGAL), {"near": 255})
 
 
 @pytest.mark.parametrize("example", ["tiny-test", "production-shape", "v41-flash"])
